@@ -1,0 +1,1 @@
+"""What the client and the worker share: the vocabulary and the store. Knows no queue, no model, no terminal."""

@@ -1,0 +1,110 @@
+"""Frozen values that the store hands out. Strictly read-only."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import Any
+
+from db.specs import CellSpec, ItemSpec, JobKind
+from db.status import JobState, ResultState
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A result that this worker may work on, with all it needs. Only its holder may finish it."""
+
+    result_id: int
+    #: What `finish`, `fail` and `give_back` must show; stale once somebody else has claimed the result.
+    fence: int
+    #: How many times it was tried, this time counted.
+    attempt: int
+    job_id: str
+    job_kind: JobKind
+    cell_id: int
+    cell: CellSpec
+    item: ItemSpec
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What a finished generation leaves in the store."""
+
+    text: str
+    #: `stop` or `length`.
+    finish_reason: str
+    #: Every figure of the engine, JSON-ready; the store lifts the common ones into columns.
+    metrics: dict[str, Any]
+    #: Models with revision, dtype, drafter, versions, machine; JSON-ready.
+    config: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Counts:
+    """How many results of a job are in each state."""
+
+    waiting: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.waiting + self.running + self.done + self.failed + self.cancelled
+
+    @property
+    def ended(self) -> int:
+        return self.done + self.failed + self.cancelled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """One job with its progress and totals."""
+
+    id: str
+    kind: JobKind
+    name: str
+    state: JobState
+    priority: int
+    created_at: dt.datetime
+    started_at: dt.datetime | None
+    finished_at: dt.datetime | None
+    error_code: str | None
+    error_message: str | None
+    counts: Counts
+    #: Totals over every finished result.
+    prompt_tokens: int
+    completion_tokens: int
+    #: Seconds spent in prefill and decoding over every finished result.
+    busy_s: float
+    #: When a result of it last ended.
+    progress_at: dt.datetime | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ResultRecord:
+    """One item under one cell, whole."""
+
+    id: int
+    job_id: str
+    custom_id: str
+    item_position: int
+    item: ItemSpec | None
+    cell_id: int
+    cell_position: int
+    cell_label: str
+    state: ResultState
+    attempts: int
+    text: str | None
+    finish_reason: str | None
+    error_code: str | None
+    error_message: str | None
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    tokens_per_s: float | None
+    rounds: int | None
+    acceptance_rate: float | None
+    metrics: dict[str, Any]
+    config: dict[str, Any]
+    finished_at: dt.datetime | None

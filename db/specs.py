@@ -1,0 +1,195 @@
+"""What a client may ask for: frozen pydantic models in which an unknown key is an error."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+MAX_K = 16
+
+CustomId = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+
+class Spec(BaseModel):
+    """Frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False, allow_inf_nan=False)
+
+
+class JobKind(enum.StrEnum):
+    """What a job is for."""
+
+    #: One cell; the answers matter.
+    GENERATION = "generation"
+    #: A grid of cells; the figures matter.
+    EVALUATION = "evaluation"
+
+
+class DrafterKind(enum.StrEnum):
+    """Who proposes tokens."""
+
+    #: Nobody: plain decoding.
+    OFF = "off"
+    #: A smaller model with the target's tokenizer.
+    NEURAL = "neural"
+    #: A smaller model with another tokenizer, its proposals translated (UAG).
+    CROSS = "cross"
+
+
+class Translation(enum.StrEnum):
+    """How tokens of the draft's vocabulary become tokens of the target's."""
+
+    #: Each draft token whose bytes are exactly one target token; stop at the first that is not.
+    DIRECT = "direct"
+    #: Draft decode, then target encode.
+    NAIVE = "naive"
+    #: Re-encode behind committed target tokens, aligned by byte offset.
+    CONTEXT = "context"
+
+
+class Dtype(enum.StrEnum):
+    """Which type the weights are held in."""
+
+    #: float32 for unquantised weights on the CPU, as stored on Metal.
+    AUTO = "auto"
+    STORED = "stored"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+    FLOAT16 = "float16"
+
+
+NEEDS_DRAFT = frozenset({DrafterKind.NEURAL, DrafterKind.CROSS})
+
+
+class Overrides(Spec):
+    """Decoding options that one item sets for itself; None leaves the cell's."""
+
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0.0, le=5.0)
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    top_k: int | None = Field(default=None, ge=0)
+    min_p: float | None = Field(default=None, ge=0.0, le=1.0)
+    repetition_penalty: float | None = Field(default=None, gt=0.0, le=10.0)
+    seed: int | None = Field(default=None, ge=0, lt=2**63)
+    stop: tuple[Annotated[str, StringConstraints(min_length=1)], ...] | None = None
+
+
+class Decoding(Spec):
+    """How the target draws its tokens. Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off."""
+
+    max_tokens: int = Field(default=256, ge=1, le=1_000_000)
+    temperature: float = Field(default=0.0, ge=0.0, le=5.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_k: int = Field(default=0, ge=0)
+    min_p: float = Field(default=0.0, ge=0.0, le=1.0)
+    repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    stop: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+
+    def overridden(self, overrides: Overrides) -> Decoding:
+        """This decoding with every option that *overrides* sets."""
+        return self.model_copy(update=overrides.model_dump(exclude_none=True))
+
+
+class CellSpec(Spec):
+    """One decoding configuration of a job."""
+
+    #: Catalogue name, absolute local folder, or Hugging Face repo id.
+    target: str = Field(min_length=1)
+    target_revision: str | None = None
+    draft: str | None = None
+    draft_revision: str | None = None
+    drafter: DrafterKind = DrafterKind.OFF
+    translation: Translation | None = None
+    #: Tokens a draft may propose in a round, in its own tokens.
+    k: int = Field(default=0, ge=0, le=MAX_K)
+    dtype: Dtype = Dtype.AUTO
+    decoding: Decoding = Decoding()
+
+    @model_validator(mode="after")
+    def _combination(self) -> Self:
+        if self.drafter in NEEDS_DRAFT and self.draft is None:
+            raise ValueError(f"drafter {self.drafter.value} needs a draft model (--draft NAME)")
+        if self.drafter not in NEEDS_DRAFT and self.draft is not None:
+            raise ValueError(f"drafter {self.drafter.value} takes no draft model; leave --draft out")
+        if (self.translation is not None) != (self.drafter is DrafterKind.CROSS):
+            raise ValueError(
+                "translation belongs to drafter cross: it is needed there and means nothing under "
+                f"{self.drafter.value}"
+            )
+        if (self.k == 0) != (self.drafter is DrafterKind.OFF):
+            raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {self.drafter.value}")
+        return self
+
+    @property
+    def label(self) -> str:
+        """A short name for tables: `plain`, `cross context k=2 mini-draft-bytes`."""
+        if self.drafter is DrafterKind.OFF:
+            return "plain"
+        words = [self.drafter.value, self.translation.value if self.translation else "", f"k={self.k}"]
+        words.append((self.draft or "").rstrip("/").rsplit("/", 1)[-1])
+        return " ".join(word for word in words if word)
+
+
+class Message(Spec):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ItemSpec(Spec):
+    """One input of a job: either a conversation or a raw text to continue."""
+
+    custom_id: CustomId
+    messages: tuple[Message, ...] | None = None
+    #: Raw text, continued without a chat template.
+    text: str | None = None
+    #: The right answer, where there is one.
+    reference: str | None = None
+    overrides: Overrides = Overrides()
+
+    @model_validator(mode="after")
+    def _one_input(self) -> Self:
+        if (self.messages is None) == (self.text is None):
+            raise ValueError("an item has either messages or a text")
+        if self.messages is not None and not any(message.content.strip() for message in self.messages):
+            raise ValueError("the prompt is empty")
+        if self.text is not None and not self.text.strip():
+            raise ValueError("the prompt is empty")
+        return self
+
+
+class RejectedItem(Spec):
+    """An invalid input that `--skip-invalid` records as a failed item instead of refusing the whole job."""
+
+    custom_id: CustomId
+    code: str
+    message: str
+
+
+class JobSpec(Spec):
+    """What a client submits."""
+
+    kind: JobKind
+    name: str = Field(min_length=1, max_length=200)
+    cells: tuple[CellSpec, ...] = Field(min_length=1)
+    items: tuple[ItemSpec, ...]
+    rejected: tuple[RejectedItem, ...] = ()
+    #: Higher goes first.
+    priority: int = Field(default=0, ge=-100, le=100)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.kind is JobKind.GENERATION and len(self.cells) != 1:
+            raise ValueError("a generation job has exactly one cell")
+        if not self.items and not self.rejected:
+            raise ValueError("a job needs at least one item")
+        seen: set[str] = set()
+        for item in (*self.items, *self.rejected):
+            if item.custom_id in seen:
+                raise ValueError(f"custom_id {item.custom_id!r} occurs twice")
+            seen.add(item.custom_id)
+        return self

@@ -1,0 +1,74 @@
+"""The states of a job and of a result, and the one table of allowed transitions."""
+
+from __future__ import annotations
+
+import enum
+
+
+class JobState(enum.StrEnum):
+    """Where a job stands."""
+
+    #: Submitted; no result of it was claimed yet.
+    WAITING = "waiting"
+    #: At least one result was claimed.
+    RUNNING = "running"
+    #: Every result ended; some of them may have failed.
+    DONE = "done"
+    #: The job as a whole could not run, for instance because its model could not be loaded. Can be retried.
+    FAILED = "failed"
+    #: A user ended it; finished results stay.
+    CANCELLED = "cancelled"
+
+
+class ResultState(enum.StrEnum):
+    """Where one item under one cell stands."""
+
+    #: Nobody works on it.
+    WAITING = "waiting"
+    #: Claimed by a worker; the attempt was counted before generation began.
+    RUNNING = "running"
+    #: Has its text. Never run again.
+    DONE = "done"
+    #: Has its error. Run again only by `retry`.
+    FAILED = "failed"
+    #: Its job was cancelled first.
+    CANCELLED = "cancelled"
+
+
+class AttemptOutcome(enum.StrEnum):
+    """How one attempt at a result ended."""
+
+    #: Still going on.
+    RUNNING = "running"
+    #: The result was committed.
+    DONE = "done"
+    #: The error was committed.
+    FAILED = "failed"
+    #: The worker handed it back unfinished (drain); not charged.
+    GIVEN_BACK = "given_back"
+    #: The worker vanished under it.
+    LOST = "lost"
+    #: The job was cancelled under it.
+    CANCELLED = "cancelled"
+
+
+JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
+    JobState.WAITING: frozenset({JobState.RUNNING, JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    JobState.RUNNING: frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    JobState.DONE: frozenset({JobState.WAITING}),
+    JobState.FAILED: frozenset({JobState.WAITING}),
+    JobState.CANCELLED: frozenset({JobState.WAITING}),
+}
+
+RESULT_TRANSITIONS: dict[ResultState, frozenset[ResultState]] = {
+    ResultState.WAITING: frozenset({ResultState.RUNNING, ResultState.FAILED, ResultState.CANCELLED}),
+    ResultState.RUNNING: frozenset(
+        {ResultState.DONE, ResultState.FAILED, ResultState.WAITING, ResultState.CANCELLED}
+    ),
+    ResultState.DONE: frozenset(),
+    ResultState.FAILED: frozenset({ResultState.WAITING}),
+    ResultState.CANCELLED: frozenset({ResultState.WAITING}),
+}
+
+JOB_ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
+RESULT_ENDED = frozenset({ResultState.DONE, ResultState.FAILED, ResultState.CANCELLED})

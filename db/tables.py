@@ -1,0 +1,148 @@
+"""The tables. Jobs have cells and items; a result is one item under one cell and the unit of claim."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+
+class UtcDateTime(TypeDecorator[dt.datetime]):
+    """An aware datetime in UTC; a naive one is refused."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: dt.datetime | None, dialect: Dialect) -> dt.datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without its zone")
+        value = value.astimezone(dt.UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: dt.datetime | None, dialect: Dialect) -> dt.datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
+
+
+Json: Any = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("nocka_version", Text, nullable=False),
+    Index(None, "state", "priority", "created_at"),
+)
+
+cells = Table(
+    "cells",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("label", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("draft", Text),
+    Column("drafter", Text, nullable=False),
+    Column("translation", Text),
+    Column("k", Integer, nullable=False),
+    Column("spec", Json, nullable=False),
+    UniqueConstraint("job_id", "position"),
+)
+
+items = Table(
+    "items",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("custom_id", Text, nullable=False),
+    Column("messages", Json),
+    Column("text", Text),
+    Column("reference", Text),
+    Column("overrides", Json, nullable=False),
+    UniqueConstraint("job_id", "custom_id"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("item_id", ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    Column("cell_id", ForeignKey("cells.id", ondelete="CASCADE"), nullable=False),
+    # Order within the job: items outermost, so that every cell meets the same item minutes apart.
+    Column("turn", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    # Grows with each claim and never falls, so that a late worker cannot overwrite (attempts may be given back).
+    Column("fence", Integer, nullable=False),
+    Column("worker", Text),
+    Column("claimed_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
+    Column("text", Text),
+    Column("finish_reason", Text),
+    Column("error_code", Text),
+    Column("error_message", Text),
+    Column("prompt_tokens", Integer),
+    Column("completion_tokens", Integer),
+    Column("tokens_per_s", Float),
+    Column("rounds", Integer),
+    Column("acceptance_rate", Float),
+    Column("metrics", Json),
+    Column("config", Json),
+    UniqueConstraint("item_id", "cell_id"),
+    Index(None, "job_id", "state", "turn"),
+    Index(None, "state", "worker"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("result_id", ForeignKey("results.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime),
+    Column("outcome", Text, nullable=False),
+    Column("error_code", Text),
+    UniqueConstraint("result_id", "number"),
+)

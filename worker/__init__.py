@@ -1,0 +1,1 @@
+"""One process, one set of models in memory."""

@@ -1,0 +1,40 @@
+"""The engine's errors.
+
+    EngineError
+    ├── ModelNotLoadable     the model's files cannot be loaded here: the job fails
+    ├── DraftMismatch        this draft cannot serve this target: the job fails
+    ├── PromptTooLong        prompt and answer exceed the model's context: the item fails
+    └── PromptNotUsable      the chat template refuses these turns, or nothing is left to read: the item fails
+"""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """*code* is stable and machine-readable; the message says what is wrong and how to mend it."""
+
+    code = "engine_error"
+
+
+class ModelNotLoadable(EngineError):
+    """The model's files cannot be loaded here."""
+
+    code = "model_not_loadable"
+
+
+class DraftMismatch(EngineError):
+    """This draft cannot serve this target."""
+
+    code = "draft_mismatch"
+
+
+class PromptTooLong(EngineError):
+    """Prompt and answer exceed the model's context."""
+
+    code = "prompt_too_long"
+
+
+class PromptNotUsable(EngineError):
+    """The chat template refuses these turns, or nothing is left to read."""
+
+    code = "prompt_not_usable"

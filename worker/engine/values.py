@@ -1,0 +1,168 @@
+"""Frozen values between the engine's modules. Strictly read-only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelRef:
+    """Which model, and how to hold it. `source` is a local folder or a Hugging Face repo id."""
+
+    source: str
+    revision: str | None = None
+    #: `auto`, `stored`, `float32`, `bfloat16` or `float16`.
+    dtype: str = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Drafting:
+    """Who proposes: `off`, `neural`, `cross`, ..., with its model, its translation and its k."""
+
+    drafter: str = "off"
+    draft: ModelRef | None = None
+    #: `direct`, `naive` or `context`; for `cross` only.
+    translation: str | None = None
+    #: Tokens a draft may propose in a round, counted in its own tokens.
+    k: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the target's token is drawn. Temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and penalty 1 are off."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """One generation. Exactly one of `turns` (rendered with the chat template) and `text` (continued raw) is set."""
+
+    #: Part of the noise key: the same request gives the same text in any order, under any drafter.
+    custom_id: str
+    turns: tuple[Turn, ...] | None = None
+    text: str | None = None
+    sampling: Sampling = Sampling()
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A proposal. `tokens` are in the target's vocabulary; `draft_tokens` were drafted for it, in the draft's own."""
+
+    tokens: tuple[int, ...] = ()
+    draft_tokens: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One draft-and-verify step: `draft_tokens` became `proposed` target tokens, of which `accepted` stand."""
+
+    draft_tokens: int
+    proposed: int
+    accepted: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """One finished generation."""
+
+    text: str
+    #: Emitted target tokens; an end-of-turn token that ended it is not among them.
+    tokens: tuple[int, ...]
+    #: `stop`, `length` or `interrupted`.
+    finish_reason: str
+    metrics: Metrics
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """The figures of one generation. Seconds are wall time."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    #: From the request to the first emitted token, prefill included.
+    time_to_first_token_s: float
+    prefill_s: float
+    #: After prefill, everything included.
+    decode_s: float
+    draft_s: float
+    verify_s: float
+    translate_s: float
+    peak_memory_bytes: int
+    rounds: Sequence[Round]
+    #: Why speculation was off although asked for; None where it was not.
+    off_reason: str | None = None
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Completion tokens after the first per second of decoding; 0 where nothing was decoded."""
+        return (self.completion_tokens - 1) / self.decode_s if self.completion_tokens > 1 and self.decode_s > 0 else 0.0
+
+    @property
+    def draft_tokens(self) -> int:
+        return sum(step.draft_tokens for step in self.rounds)
+
+    @property
+    def proposed(self) -> int:
+        return sum(step.proposed for step in self.rounds)
+
+    @property
+    def accepted(self) -> int:
+        return sum(step.accepted for step in self.rounds)
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Accepted / proposed; None where nothing was proposed."""
+        return self.accepted / self.proposed if self.proposed else None
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """1 + accepted / rounds, the bonus token counted; None without rounds."""
+        return 1 + self.accepted / len(self.rounds) if self.rounds else None
+
+    @property
+    def accepted_per_position(self) -> list[int]:
+        """How often the proposed token at each position of a round stood."""
+        longest = max((step.accepted for step in self.rounds), default=0)
+        return [sum(step.accepted > position for step in self.rounds) for position in range(longest)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, JSON-ready; the trace is one `[draft_tokens, proposed, accepted]` per round."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "time_to_first_token_s": self.time_to_first_token_s,
+            "prefill_s": self.prefill_s,
+            "decode_s": self.decode_s,
+            "draft_s": self.draft_s,
+            "verify_s": self.verify_s,
+            "translate_s": self.translate_s,
+            "tokens_per_s": self.tokens_per_s,
+            "rounds": len(self.rounds),
+            "draft_tokens": self.draft_tokens,
+            "proposed": self.proposed,
+            "accepted": self.accepted,
+            "acceptance_rate": self.acceptance_rate,
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "accepted_per_position": self.accepted_per_position,
+            "trace": [[step.draft_tokens, step.proposed, step.accepted] for step in self.rounds],
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "off_reason": self.off_reason,
+        }
