@@ -1,0 +1,82 @@
+"""
+The resident worker: one process, one set of models in memory, all work on the main thread.
+
+`python -P -m worker`: with -P, or a folder named `worker` in the current directory would run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from types import FrameType
+
+import structlog
+
+from db.connect import open_store
+from db.errors import NockaError
+from db.settings import Settings, load_settings
+from db.store import Store
+from worker import logs
+from worker.jobs import slice as job_slice
+from worker.jobs.slice import LoadsModels, Shift
+from worker.lock import exclusive
+from worker.machine import machine_name, worker_name
+from worker.parent import end_with_parent
+from worker.resident import ResidentWorker
+from worker.wakeups import Wakeups, connect
+
+log = structlog.get_logger("worker")
+
+
+def main() -> int:
+    """Serve until a signal says to stop: 0, or 1 when it could not begin or had to give up."""
+    parser = argparse.ArgumentParser(prog="python -P -m worker", description="Run nocka's resident worker.")
+    parser.add_argument("--parent", type=int, metavar="PID", help="end when PID is no longer the parent process")
+    arguments = parser.parse_args()
+    logs.configure()
+    try:
+        settings = load_settings()
+        with exclusive(settings.lock_path, "worker"):
+            # The engine takes seconds to import; a second worker is refused before that.
+            from worker.engine.build import Models
+
+            end_with_parent(arguments.parent)
+            serve(settings, open_store(settings), Models())
+    except NockaError as error:
+        log.error(str(error), code=error.code)
+        return 1
+    return 0
+
+
+def serve(settings: Settings, store: Store, models: LoadsModels) -> None:
+    """
+    Give back what a killed worker held, then work until a signal drains. Call it under the lock.
+
+    The first SIGTERM or SIGINT hands the running item back and returns; the second ends the process at once.
+    """
+    machine = machine_name(settings.home)
+    name = worker_name(machine)
+    shift = Shift(store, models, Wakeups(connect(settings.redis_url)), name)
+    _drain_on_signals(shift)
+    lost = store.reclaim(machine)
+    if lost:
+        log.warning("took back items of a worker that died", items=lost)
+    job_slice.begin(shift)
+    ResidentWorker(settings.redis_url, shift).serve()
+    log.info("worker stopped", worker=name)
+
+
+def _drain_on_signals(shift: Shift) -> None:
+    def handle(signum: int, frame: FrameType | None) -> None:
+        if shift.draining:
+            os._exit(128 + signum)
+        shift.drain()
+
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, handle)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What a wake-up does with the results it claims."""

@@ -1,0 +1,175 @@
+"""
+What one wake-up does: results are claimed from the store, most urgent first, until a bound of time or number is met.
+
+RQ calls `advance` by name and can hand it nothing but a string, so this module holds the process's one `Shift`;
+`worker/__main__.py` begins it before RQ runs, and nothing else ever sets it.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import redis
+import structlog
+
+from db.errors import ModelUnavailable, NockaError
+from db.records import Claim
+from db.store import Store
+from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
+from worker.engine.values import Drafting, Generation, ModelRef, Request
+from worker.jobs.generation import drafting, finished, request
+from worker.models_path import target_ref
+from worker.wakeups import Wakeups
+
+SLICE_S = 60.0
+SLICE_RESULTS = 1_000
+#: How often a running item asks the store whether it is still wanted.
+ASK_EVERY_S = 1.0
+
+log = structlog.get_logger("worker")
+
+
+class Decodes(Protocol):
+    """As `worker.engine.decode.Decoder`."""
+
+    config: dict[str, Any]
+
+    def generate(self, request: Request, *, interrupted: Callable[[], bool]) -> Generation: ...
+
+
+class LoadsModels(Protocol):
+    """As `worker.engine.build.Models`."""
+
+    def decoder(self, target: ModelRef, drafting: Drafting) -> Decodes: ...
+
+
+class Shift:
+    """The store, the models, and whether to stop: everything a wake-up needs. One per process, on the main thread."""
+
+    def __init__(self, store: Store, models: LoadsModels, wakeups: Wakeups, worker: str) -> None:
+        self.store = store
+        self.worker = worker
+        self._models = models
+        self._wakeups = wakeups
+        self._draining = False
+
+    @property
+    def draining(self) -> bool:
+        """Whether this process was asked to end: the running item is handed back and none is begun."""
+        return self._draining
+
+    def drain(self) -> None:
+        """Ask this process to end. Safe in a signal handler."""
+        # A plain attribute: an Event's lock could be held by the very code that the signal interrupts.
+        self._draining = True
+
+    def advance(self) -> int:
+        """Run results, most urgent first, for at most a slice; how many were claimed."""
+        ends_at = time.monotonic() + SLICE_S
+        claimed = 0
+        while not self._draining and claimed < SLICE_RESULTS and time.monotonic() < ends_at:
+            claim = self.store.claim(self.worker)
+            if claim is None:
+                return claimed
+            claimed += 1
+            if claimed == 1:
+                # Now rather than after the slice: an idle worker on another machine joins in.
+                self._wake_for_the_rest()
+            self._run(claim)
+        self._wake_for_the_rest()
+        return claimed
+
+    def _wake_for_the_rest(self) -> None:
+        """Queue the next wake-up when more is due. The broker may be away: the store is looked at anyway."""
+        job_id = self.store.next_job()
+        if job_id is not None:
+            try:
+                self._wakeups.ensure(job_id)
+            except redis.RedisError as error:
+                log.warning("no wake-up was queued, the broker is away", reason=type(error).__name__)
+
+    def _run(self, claim: Claim) -> None:
+        """One attempt at one result, from its models to its commit."""
+        where = {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
+        try:
+            decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell))
+        except (ModelNotLoadable, DraftMismatch, ModelUnavailable) as error:
+            return self._fail_job(claim, error.code, str(error))
+        except Exception as error:  # whatever a model's files make their loader raise
+            log.error("a model could not be loaded", **where, where=_frames(error), kind=type(error).__name__)
+            return self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
+        began_at = time.monotonic()
+        try:
+            generation = decoder.generate(request(claim), interrupted=_Interrupt(self, claim))
+        except EngineError as error:
+            log.info("item failed", **where, code=error.code)
+            self.store.fail(claim, error.code, str(error))
+            return None
+        except NockaError:  # the store's own trouble, not the item's
+            raise
+        except Exception as error:  # one item never harms the others
+            log.error("item failed", **where, code="generation_failed", kind=type(error).__name__, where=_frames(error))
+            self.store.fail(claim, "generation_failed", _in_short(error))
+            return None
+        return self._commit(claim, generation, decoder.config, where, time.monotonic() - began_at)
+
+    def _commit(
+        self, claim: Claim, generation: Generation, config: dict[str, Any], where: dict[str, Any], took_s: float
+    ) -> None:
+        if generation.finish_reason == "interrupted":
+            given_back = self.store.give_back(claim)
+            log.info("item given back" if given_back else "item dropped, it was cancelled", **where)
+        elif self.store.finish(claim, finished(claim, generation, config)):
+            tokens = generation.metrics.completion_tokens
+            log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
+        else:
+            log.info("item dropped, it was cancelled or taken over", **where)
+
+    def _fail_job(self, claim: Claim, code: str, message: str) -> None:
+        log.error("job failed", job=claim.job_id, code=code, reason=message)
+        self.store.fail_job(claim.job_id, code, message)
+
+
+class _Interrupt:
+    """Whether the running item should stop: the process drains, or the store says that nobody wants it any more."""
+
+    def __init__(self, shift: Shift, claim: Claim) -> None:
+        self._shift = shift
+        self._claim = claim
+        self._lost = False
+        self._ask_at = time.monotonic() + ASK_EVERY_S
+
+    def __call__(self) -> bool:
+        if not self._lost and time.monotonic() >= self._ask_at:
+            self._lost = not self._shift.store.holds(self._claim)
+            self._ask_at = time.monotonic() + ASK_EVERY_S
+        return self._lost or self._shift.draining
+
+
+def _in_short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def _frames(error: BaseException) -> str:
+    """The traceback without the error's own text, which may quote the document."""
+    return "".join(traceback.format_tb(error.__traceback__))
+
+
+_shift: Shift | None = None
+
+
+def begin(shift: Shift) -> None:
+    """Make *shift* the one that `advance` works for."""
+    global _shift
+    _shift = shift
+
+
+def advance(job_id: str) -> None:
+    """The one function that RQ calls. *job_id* is a hint: the store decides what is most urgent."""
+    if _shift is None:
+        raise RuntimeError("advance runs inside a worker only; start one with `nocka up`")
+    log.info("woken", job=job_id)
+    _shift.advance()
