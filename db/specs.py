@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import enum
+import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 MAX_K = 16
 
-CustomId = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+
+_NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
+
+
+def _storable(text: str) -> str:
+    """*text* unchanged. SQLite takes no lone surrogates (JSON may hold them), Postgres no NUL: neither is text."""
+    if _NOT_TEXT.search(text):
+        raise ValueError("holds a NUL or half a surrogate pair, which is not text")
+    return text
+
+
+StoredText = Annotated[str, AfterValidator(_storable)]
+CustomId = Annotated[StoredText, StringConstraints(min_length=1, max_length=512)]
 
 
 class Spec(BaseModel):
@@ -120,7 +133,9 @@ class CellSpec(Spec):
                 f"{self.drafter.value}"
             )
         if (self.k == 0) != (self.drafter is DrafterKind.OFF):
-            raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {self.drafter.value}")
+            raise ValueError(
+                f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {self.drafter.value}"
+            )
         return self
 
     @property
@@ -137,7 +152,7 @@ class Message(Spec):
     """One turn of a conversation."""
 
     role: Literal["system", "user", "assistant"]
-    content: str
+    content: StoredText
 
 
 class ItemSpec(Spec):
@@ -146,9 +161,9 @@ class ItemSpec(Spec):
     custom_id: CustomId
     messages: tuple[Message, ...] | None = None
     #: Raw text, continued without a chat template.
-    text: str | None = None
+    text: StoredText | None = None
     #: The right answer, where there is one.
-    reference: str | None = None
+    reference: StoredText | None = None
     overrides: Overrides = Overrides()
 
     @model_validator(mode="after")
@@ -166,15 +181,15 @@ class RejectedItem(Spec):
     """An invalid input that `--skip-invalid` records as a failed item instead of refusing the whole job."""
 
     custom_id: CustomId
-    code: str
-    message: str
+    code: StoredText
+    message: StoredText
 
 
 class JobSpec(Spec):
     """What a client submits."""
 
     kind: JobKind
-    name: str = Field(min_length=1, max_length=200)
+    name: StoredText = Field(min_length=1, max_length=200)
     cells: tuple[CellSpec, ...] = Field(min_length=1)
     items: tuple[ItemSpec, ...]
     rejected: tuple[RejectedItem, ...] = ()
@@ -188,8 +203,8 @@ class JobSpec(Spec):
         if not self.items and not self.rejected:
             raise ValueError("a job needs at least one item")
         seen: set[str] = set()
-        for item in (*self.items, *self.rejected):
-            if item.custom_id in seen:
-                raise ValueError(f"custom_id {item.custom_id!r} occurs twice")
-            seen.add(item.custom_id)
+        for custom_id in [item.custom_id for item in self.items] + [item.custom_id for item in self.rejected]:
+            if custom_id in seen:
+                raise ValueError(f"custom_id {custom_id!r} occurs twice")
+            seen.add(custom_id)
         return self

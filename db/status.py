@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Mapping
+from typing import TypeVar
 
 
 class JobState(enum.StrEnum):
@@ -72,3 +74,18 @@ RESULT_TRANSITIONS: dict[ResultState, frozenset[ResultState]] = {
 
 JOB_ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 RESULT_ENDED = frozenset({ResultState.DONE, ResultState.FAILED, ResultState.CANCELLED})
+
+State = TypeVar("State", JobState, ResultState)
+
+
+def may_become(
+    transitions: Mapping[State, frozenset[State]], state: State, among: Collection[State] | None = None
+) -> list[State]:
+    """Every state that *state* may follow; with *among* exactly those, each of which must be allowed (ValueError)."""
+    sources = [source for source, targets in transitions.items() if state in targets]
+    if among is None:
+        return sources
+    forbidden = sorted(set(among) - set(sources))
+    if forbidden:
+        raise ValueError(f"{', '.join(forbidden)} may not become {state}")
+    return [source for source in sources if source in among]

@@ -1,0 +1,184 @@
+"""Rows in, frozen records out: what the store reads. Holds no connection and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
+
+from db.records import Claim, Counts, JobRecord, ResultRecord
+from db.specs import CellSpec, ItemSpec, JobKind
+from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
+from db.tables import cells, items, jobs, results
+
+#: A job in one of these may have a result claimed.
+ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
+
+
+def urgent_jobs() -> Select[Any]:
+    """Ids of the jobs with waiting results, the most urgent first."""
+    waiting = exists().where(results.c.job_id == jobs.c.id, results.c.state == ResultState.WAITING)
+    return (
+        select(jobs.c.id)
+        .where(jobs.c.state.in_(ACTIVE), waiting)
+        .order_by(jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
+    )
+
+
+def next_result(job_id: str) -> Select[Any]:
+    """The first waiting result of the job, locked; one that another worker has just locked is passed over."""
+    return (
+        select(results.c.id, results.c.attempts, results.c.fence)
+        .where(results.c.job_id == job_id, results.c.state == ResultState.WAITING)
+        .order_by(results.c.turn)
+        .limit(1)
+        .with_for_update(skip_locked=True)
+    )
+
+
+def claimed_result(result_id: int) -> Select[Any]:
+    """All that a claim holds."""
+    return (
+        select(
+            results.c.id,
+            results.c.fence,
+            results.c.attempts,
+            results.c.job_id,
+            results.c.cell_id,
+            jobs.c.kind,
+            cells.c.spec,
+            *_ITEM,
+        )
+        .join(jobs, jobs.c.id == results.c.job_id)
+        .join(cells, cells.c.id == results.c.cell_id)
+        .join(items, items.c.id == results.c.item_id)
+        .where(results.c.id == result_id)
+    )
+
+
+def to_claim(row: Row[Any]) -> Claim:
+    item = _to_item(row)
+    assert item is not None, "an item without input is never waiting"
+    return Claim(
+        result_id=row.id,
+        fence=row.fence,
+        attempt=row.attempts,
+        job_id=row.job_id,
+        job_kind=JobKind(row.kind),
+        cell_id=row.cell_id,
+        cell=CellSpec.model_validate(row.spec),
+        item=item,
+    )
+
+
+def job_rows(chosen: ColumnElement[bool]) -> Select[Any]:
+    """The chosen jobs with counts and totals, newest first, in one query."""
+    counts = [
+        func.count(case((results.c.state == state, results.c.id))).label(f"count_{state.value}")
+        for state in ResultState
+    ]
+    return (
+        select(
+            jobs,
+            *counts,
+            func.coalesce(func.sum(results.c.prompt_tokens), 0).label("prompt_tokens"),
+            func.coalesce(func.sum(results.c.completion_tokens), 0).label("completion_tokens"),
+            func.coalesce(func.sum(results.c.prefill_s + results.c.decode_s), 0.0).label("busy_s"),
+            func.max(results.c.finished_at).label("progress_at"),
+        )
+        .outerjoin(results, results.c.job_id == jobs.c.id)
+        .where(chosen)
+        .group_by(jobs.c.id)
+        .order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+    )
+
+
+def newest_jobs(limit: int | None) -> Select[Any]:
+    return select(jobs.c.id).order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit)
+
+
+def to_job(row: Row[Any]) -> JobRecord:
+    return JobRecord(
+        id=row.id,
+        kind=JobKind(row.kind),
+        name=row.name,
+        state=JobState(row.state),
+        priority=row.priority,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        counts=Counts(**{state.value: getattr(row, f"count_{state.value}") for state in ResultState}),
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        busy_s=row.busy_s,
+        progress_at=row.progress_at,
+    )
+
+
+def result_rows(job_id: str, states: Collection[ResultState] | None = None) -> Select[Any]:
+    """The job's results with their items and cells, in turn order."""
+    chosen = results.c.job_id == job_id
+    if states is not None:
+        chosen = and_(chosen, results.c.state.in_(states))
+    return (
+        select(
+            results,
+            *_ITEM,
+            items.c.position.label("item_position"),
+            cells.c.position.label("cell_position"),
+            cells.c.label.label("cell_label"),
+        )
+        .join(items, items.c.id == results.c.item_id)
+        .join(cells, cells.c.id == results.c.cell_id)
+        .where(chosen)
+        .order_by(results.c.turn)
+    )
+
+
+def to_result(row: Row[Any]) -> ResultRecord:
+    return ResultRecord(
+        id=row.id,
+        job_id=row.job_id,
+        custom_id=row.item_custom_id,
+        item_position=row.item_position,
+        item=_to_item(row),
+        cell_id=row.cell_id,
+        cell_position=row.cell_position,
+        cell_label=row.cell_label,
+        state=ResultState(row.state),
+        attempts=row.attempts,
+        text=row.text,
+        finish_reason=row.finish_reason,
+        error_code=row.error_code,
+        error_message=row.error_message,
+        prompt_tokens=row.prompt_tokens,
+        completion_tokens=row.completion_tokens,
+        tokens_per_s=row.tokens_per_s,
+        rounds=row.rounds,
+        acceptance_rate=row.acceptance_rate,
+        metrics=row.metrics or {},
+        config=row.config or {},
+        finished_at=row.finished_at,
+    )
+
+
+#: An item's columns under names that no other table's share.
+_ITEM = [items.c[name].label(f"item_{name}") for name in ("custom_id", "messages", "text", "reference", "overrides")]
+
+
+def _to_item(row: Row[Any]) -> ItemSpec | None:
+    """The item as it was submitted; None for a rejected one, which has no input."""
+    if row.item_messages is None and row.item_text is None:
+        return None
+    return ItemSpec.model_validate(
+        {
+            "custom_id": row.item_custom_id,
+            "messages": row.item_messages,
+            "text": row.item_text,
+            "reference": row.item_reference,
+            "overrides": row.item_overrides,
+        }
+    )

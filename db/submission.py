@@ -1,0 +1,126 @@
+"""A job's rows, written in a handful of statements however many items it has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import secrets
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, insert, literal, select, update
+
+from db.specs import CellSpec, ItemSpec, JobSpec
+from db.status import RESULT_TRANSITIONS, JobState, ResultState, may_become
+from db.tables import cells, items, jobs, results
+
+#: Digits and letters that are not mistaken for one another.
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+def write_job(connection: Connection, spec: JobSpec, now: dt.datetime) -> str:
+    """Write job, cells, items and one waiting result per item and cell; rejected items end failed. Return the id."""
+    job_id = _free_id(connection, now)
+    ended = not spec.items
+    connection.execute(
+        insert(jobs),
+        {
+            "id": job_id,
+            "kind": spec.kind,
+            "name": spec.name,
+            "state": JobState.DONE if ended else JobState.WAITING,
+            "priority": spec.priority,
+            "created_at": now,
+            "finished_at": now if ended else None,
+            "nocka_version": _version(),
+        },
+    )
+    connection.execute(insert(cells), [_cell_row(job_id, position, cell) for position, cell in enumerate(spec.cells)])
+    rows = [_item_row(job_id, position, item) for position, item in enumerate(spec.items)]
+    rows += [
+        {**_NO_INPUT, "job_id": job_id, "position": position, "custom_id": item.custom_id}
+        for position, item in enumerate(spec.rejected, start=len(spec.items))
+    ]
+    connection.execute(insert(items), rows)
+    _write_results(connection, job_id, len(spec.cells))
+    if spec.rejected:
+        _fail_rejected(connection, job_id, spec, now)
+    return job_id
+
+
+def _free_id(connection: Connection, now: dt.datetime) -> str:
+    """An id that sorts by time, to the second, and is short enough to type."""
+    while True:
+        tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
+        job_id = f"{now.astimezone(dt.UTC):%Y%m%d-%H%M%S}-{tail}"
+        if connection.scalar(select(jobs.c.id).where(jobs.c.id == job_id)) is None:
+            return job_id
+
+
+def _cell_row(job_id: str, position: int, cell: CellSpec) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "position": position,
+        "label": cell.label,
+        "target": cell.target,
+        "draft": cell.draft,
+        "drafter": cell.drafter,
+        "translation": cell.translation,
+        "k": cell.k,
+        "spec": cell.model_dump(mode="json"),
+    }
+
+
+_NO_INPUT: dict[str, Any] = {"messages": None, "text": None, "reference": None, "overrides": {}}
+
+
+def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
+    turns = item.messages
+    return {
+        "job_id": job_id,
+        "position": position,
+        "custom_id": item.custom_id,
+        "messages": None if turns is None else [{"role": turn.role, "content": turn.content} for turn in turns],
+        "text": item.text,
+        "reference": item.reference,
+        "overrides": item.overrides.model_dump(mode="json", exclude_none=True),
+    }
+
+
+def _write_results(connection: Connection, job_id: str, cell_count: int) -> None:
+    """Cross items with cells inside the database, items outermost."""
+    crossed = select(
+        items.c.job_id,
+        items.c.id,
+        cells.c.id,
+        items.c.position * cell_count + cells.c.position,
+        literal(ResultState.WAITING.value),
+        literal(0),
+        literal(0),
+    ).where(items.c.job_id == job_id, cells.c.job_id == job_id)
+    columns = ["job_id", "item_id", "cell_id", "turn", "state", "attempts", "fence"]
+    connection.execute(insert(results).from_select(columns, crossed))
+
+
+def _fail_rejected(connection: Connection, job_id: str, spec: JobSpec, now: dt.datetime) -> None:
+    item_id = select(items.c.id).where(items.c.job_id == job_id, items.c.custom_id == bindparam("rejected_id"))
+    connection.execute(
+        update(results)
+        .where(
+            results.c.item_id == item_id.scalar_subquery(),
+            results.c.state.in_(may_become(RESULT_TRANSITIONS, ResultState.FAILED)),
+        )
+        .values(
+            state=ResultState.FAILED,
+            finished_at=now,
+            error_code=bindparam("code"),
+            error_message=bindparam("message"),
+        ),
+        [{"rejected_id": item.custom_id, "code": item.code, "message": item.message} for item in spec.rejected],
+    )
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("nocka")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
