@@ -17,9 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 BYTE_PIECES = [f"<0x{value:02X}>" for value in range(256)]
 TURN_TOKENS = ["<|im_start|>", "<|im_end|>"]
 POLISH_LETTERS = "aąbcćdeęfghijklłmnńoópqrsśtuvwxyzźżAĄBCĆDEĘFGHIJKLŁMNŃOÓPQRSŚTUVWXYZŹŻ0123456789.,;:!?()[]\"'-/%▁"
-BYTE_LEVEL_SPLIT = (
-    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+BYTE_LEVEL_SPLIT = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 CHATML = (
     "{%- for message in messages -%}"

@@ -158,7 +158,9 @@ def train(
             optimizer.load_state_dict(saved)
         first = state["step"]
     parameters = sum(weight.numel() for weight in model.parameters())
-    print(f"{stage.name}: {parameters / 1e6:.2f}M parameters, {len(ids) / 1e6:.1f}M tokens, from step {first}", flush=True)
+    print(
+        f"{stage.name}: {parameters / 1e6:.2f}M parameters, {len(ids) / 1e6:.1f}M tokens, from step {first}", flush=True
+    )
     started = time.perf_counter()
     for step in range(first, stage.steps):
         loss = _step(model, optimizers, ids, step, stage)
@@ -179,9 +181,7 @@ def _optimizers(model: Llama, peak_lr: float) -> list[torch.optim.Optimizer]:
     return [Muon(matrices, lr=peak_lr), torch.optim.AdamW(rest, lr=peak_lr, betas=(0.9, 0.95), weight_decay=0.0)]
 
 
-def _step(
-    model: Llama, optimizers: list[torch.optim.Optimizer], ids: torch.Tensor, step: int, stage: Stage
-) -> float:
+def _step(model: Llama, optimizers: list[torch.optim.Optimizer], ids: torch.Tensor, step: int, stage: Stage) -> float:
     """One update. The last tenth reads long windows, so that positions past 512 are known too."""
     length = 2048 if step >= 0.9 * stage.steps else 512
     random = torch.Generator().manual_seed(SEED + step)

@@ -1,10 +1,10 @@
 """The engine's errors.
 
-    EngineError
-    ├── ModelNotLoadable     the model's files cannot be loaded here: the job fails
-    ├── DraftMismatch        this draft cannot serve this target: the job fails
-    ├── PromptTooLong        prompt and answer exceed the model's context: the item fails
-    └── PromptNotUsable      the chat template refuses these turns, or nothing is left to read: the item fails
+EngineError
+├── ModelNotLoadable     the model's files cannot be loaded here: the job fails
+├── DraftMismatch        this draft cannot serve this target: the job fails
+├── PromptTooLong        prompt and answer exceed the model's context: the item fails
+└── PromptNotUsable      the chat template refuses these turns, or nothing is left to read: the item fails
 """
 
 from __future__ import annotations

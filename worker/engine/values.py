@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import mlx.core as mx
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelRef:
@@ -64,10 +66,13 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Draft:
-    """A proposal. `tokens` are in the target's vocabulary; `draft_tokens` were drafted for it, in the draft's own."""
+    """A proposal. `draft_tokens` were drafted for it, in the draft's own vocabulary."""
 
-    tokens: tuple[int, ...] = ()
+    #: In the target's vocabulary; an array (n,) where they are not computed yet.
+    tokens: tuple[int, ...] | mx.array = ()
     draft_tokens: int = 0
+    #: Seconds spent on the host between the two vocabularies.
+    translate_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

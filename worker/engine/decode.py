@@ -1,0 +1,196 @@
+"""THE LOOP: propose, verify, emit, observe."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+
+from worker.engine.context import Context
+from worker.engine.drafters.base import MAX_PROPOSED, Drafter
+from worker.engine.emit import Emitter
+from worker.engine.errors import PromptNotUsable, PromptTooLong
+from worker.engine.model import Model
+from worker.engine.sampling import Sampler
+from worker.engine.values import Generation, Metrics, Request, Round
+from worker.engine.verify import verify
+
+
+def never() -> bool:
+    """The default for *interrupted*."""
+    return False
+
+
+class Decoder:
+    """Generates with one target and at most one drafter. *config* describes both, for the result."""
+
+    def __init__(self, target: Model, drafter: Drafter | None, k: int, config: dict[str, Any]) -> None:
+        self._target = target
+        self._drafter = drafter
+        self._k = k
+        self.config = config
+
+    def generate(
+        self,
+        request: Request,
+        *,
+        interrupted: Callable[[], bool] = never,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Generation:
+        """Answer *request*. *interrupted* is asked between forwards; *on_text* gets text as soon as it is certain.
+
+        Raises PromptTooLong or PromptNotUsable where this request cannot be answered.
+        """
+        prompt = self._prompt(request)
+        room = self._target.context_tokens - len(prompt)
+        emitter = Emitter(self._target.tokenizer, min(request.max_tokens, room), request.stop)
+        sampler = Sampler(request.sampling, request.custom_id, self._target.vocab_size)
+        run = Run(Context(self._target), prompt, sampler, emitter, interrupted, on_text)
+        mx.reset_peak_memory()
+        drafter = self._drafter
+        if drafter is not None and not run.context.can_rewind:
+            drafter, run.off_reason = None, "the target's cache cannot be rewound"
+        if run.prefill(request, drafter):
+            if drafter is None:
+                run.plain()
+            else:
+                run.speculate(drafter, self._k)
+        return run.generation()
+
+    def _prompt(self, request: Request) -> list[int]:
+        tokenizer = self._target.tokenizer
+        if request.text is not None:
+            prompt = tokenizer.raw(request.text)
+        else:
+            prompt = tokenizer.conversation(request.turns or ())
+        if not prompt:
+            raise PromptNotUsable("the prompt has no tokens")
+        if len(prompt) >= self._target.context_tokens:
+            raise PromptTooLong(
+                f"the prompt has {len(prompt)} tokens and {self._target.ref.source} reads {self._target.context_tokens}; "
+                "shorten the text or split it"
+            )
+        return prompt
+
+
+class Run:
+    """The state of one generation: what is committed, what is emitted, and where the time went."""
+
+    def __init__(
+        self,
+        context: Context,
+        prompt: list[int],
+        sampler: Sampler,
+        emitter: Emitter,
+        interrupted: Callable[[], bool],
+        on_text: Callable[[str], None] | None,
+    ) -> None:
+        self.context = context
+        #: The prompt and every emitted token; the last one is not read yet.
+        self.tokens = list(prompt)
+        self.off_reason: str | None = None
+        self._prompt_tokens = len(prompt)
+        self._sampler = sampler
+        self._seen = sampler.seen(prompt)
+        self._emitter = emitter
+        self._interrupted = interrupted
+        self._on_text = on_text
+        self._rounds: list[Round] = []
+        self._times = Times()
+        self._started = time.perf_counter()
+        self._decoding = self._started
+
+    def prefill(self, request: Request, drafter: Drafter | None) -> bool:
+        """Let the target and the drafter read the prompt; whether nothing interrupted."""
+        going = self.context.prefill(self.tokens[:-1], self._interrupted)
+        if going and drafter is not None:
+            drafter.start(request, self.tokens, self._sampler, self._interrupted)
+            going = not self._interrupted()
+        self._decoding = time.perf_counter()
+        self._times.prefill_s = self._decoding - self._started
+        return going
+
+    def plain(self) -> None:
+        """Decode without a drafter."""
+        for token in self.context.stream(self.tokens[-1], self._emitter.left, self._choose_next):
+            if not self._emit([token]) or self._interrupted():
+                break
+
+    def speculate(self, drafter: Drafter, k: int) -> None:
+        """Decode round by round: propose, read and draw in one forward, keep what stands, forget the rest."""
+        going = True
+        while going and not self._interrupted():
+            started = time.perf_counter()
+            draft = drafter.propose(self.tokens, k, min(self._emitter.left - 1, MAX_PROPOSED))
+            drafted = time.perf_counter()
+            proposal = mx.array(draft.tokens, dtype=mx.int32)
+            logits = self.context.append(mx.concatenate([mx.array([self.tokens[-1]], dtype=mx.int32), proposal]))
+            own = self._sampler.choose(logits, len(self.tokens), self._seen, proposal)
+            mx.eval(own, proposal)
+            kept = verify(proposal.tolist(), own.tolist())  # type: ignore[arg-type]
+            self.context.rewind(len(self.tokens) + len(kept) - 1)
+            self._rounds.append(Round(draft.draft_tokens, proposal.size, len(kept) - 1))
+            self._times.draft_s += drafted - started - draft.translate_s
+            self._times.translate_s += draft.translate_s
+            self._times.verify_s += time.perf_counter() - drafted
+            if self._seen is not None:
+                self._seen = self._sampler.see(self._seen, mx.array(kept))
+            going = self._emit(kept)
+
+    def generation(self) -> Generation:
+        """What came out, once it has ended."""
+        now = time.perf_counter()
+        first = self._times.first_token_at
+        metrics = Metrics(
+            prompt_tokens=self._prompt_tokens,
+            completion_tokens=len(self._emitter.tokens),
+            time_to_first_token_s=(first if first is not None else now) - self._started,
+            prefill_s=self._times.prefill_s,
+            decode_s=now - self._decoding,
+            draft_s=self._times.draft_s,
+            verify_s=self._times.verify_s,
+            translate_s=self._times.translate_s,
+            peak_memory_bytes=int(mx.get_peak_memory()),
+            rounds=tuple(self._rounds),
+            off_reason=self.off_reason,
+        )
+        return Generation(
+            text=self._emitter.text,
+            tokens=tuple(self._emitter.tokens),
+            finish_reason=self._emitter.finish_reason or "interrupted",
+            metrics=metrics,
+        )
+
+    def _choose_next(self, logits: mx.array, position: int) -> mx.array:
+        drawn = self._sampler.choose(logits, position, self._seen)
+        if self._seen is not None:
+            self._seen = self._sampler.see(self._seen, drawn)
+        return drawn
+
+    def _emit(self, kept: list[int]) -> bool:
+        """Emit *kept* up to the end of the answer; whether it goes on."""
+        if self._times.first_token_at is None:
+            self._times.first_token_at = time.perf_counter()
+        going = True
+        for token in kept:
+            self.tokens.append(token)
+            going = self._emitter.push(token)
+            if not going:
+                break
+        if self._on_text is not None and (fresh := self._emitter.release()):
+            self._on_text(fresh)
+        return going
+
+
+@dataclasses.dataclass
+class Times:
+    """Where one generation's seconds went, while it runs."""
+
+    prefill_s: float = 0.0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    translate_s: float = 0.0
+    first_token_at: float | None = None

@@ -1,0 +1,1 @@
+"""Whoever proposes tokens. One file each; they never import each other."""

@@ -1,0 +1,25 @@
+"""What every drafter is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from worker.engine.sampling import Sampler
+from worker.engine.values import Draft, Request
+
+#: At most this many target tokens are proposed in a round, whatever the drafter.
+MAX_PROPOSED = 16
+
+
+class Drafter(Protocol):
+    """Proposes target tokens for one request at a time. Right or wrong, it never changes what the target emits."""
+
+    def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
+        """Begin a request whose target prompt is *prompt*. May return early once *interrupted* says so."""
+
+    def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
+        """Draft *k* tokens behind *tokens*, the prompt and all that is committed; at most *limit* target tokens.
+
+        *tokens* grows between calls and is never changed before its old end. An empty proposal makes a plain step.
+        """

@@ -1,0 +1,130 @@
+"""The one adapter to `mlx_lm` models: loading, data type, memory, context length."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load_model, load_tokenizer
+
+from worker.engine.errors import ModelNotLoadable, PromptNotUsable
+from worker.engine.tokenizer import Tokenizer
+from worker.engine.values import ModelRef
+
+FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
+DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+DEFAULT_CONTEXT_TOKENS = 4096
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Model:
+    """Strictly read-only. A loaded network with its tokenizer."""
+
+    ref: ModelRef
+    #: The commit it was loaded from, where the files came from a hub.
+    revision: str | None
+    network: nn.Module
+    tokenizer: Tokenizer
+    #: The type of its unquantised weights.
+    dtype: str
+    quantized: bool
+    #: How many tokens it can read.
+    context_tokens: int
+    #: Width of its logits, padding counted.
+    vocab_size: int
+    size_bytes: int
+
+    def forward(self, ids: mx.array, cache: list[Any]) -> mx.array:
+        """Logits (n, V) of *ids* (n,) read behind *cache*, which grows by n; lazy."""
+        logits: mx.array = self.network(ids[None], cache=cache)
+        return logits[0]
+
+    def new_cache(self) -> list[Any]:
+        """An empty cache for one sequence, one entry per layer."""
+        return list(make_prompt_cache(self.network))
+
+    def describe(self) -> dict[str, Any]:
+        """What belongs in a result's configuration."""
+        return {
+            "source": self.ref.source,
+            "revision": self.revision,
+            "dtype": self.dtype,
+            "quantized": self.quantized,
+            "size_bytes": self.size_bytes,
+        }
+
+
+def on_metal() -> bool:
+    """Whether MLX computes on an Apple GPU here."""
+    return bool(mx.metal.is_available()) and mx.default_device() == mx.Device(mx.gpu)
+
+
+def load(ref: ModelRef) -> Model:
+    """Load *ref*. Raises ModelNotLoadable with what was needed, what there is, and what to type instead."""
+    folder, revision = _locate(ref)
+    try:
+        network, config = load_model(folder, lazy=True)
+        wrapped = load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
+        tokenizer = Tokenizer(wrapped._tokenizer, sorted(wrapped.eos_token_ids))
+        tokenizer.check_template()
+    except PromptNotUsable as error:
+        raise ModelNotLoadable(f"{ref.source}: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+        raise ModelNotLoadable(f"{ref.source} cannot be loaded: {type(error).__name__}: {error}") from error
+    quantized = "quantization" in config
+    _cast(network, ref.dtype, quantized)
+    mx.eval(network.parameters())
+    if on_metal():
+        mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
+    weights = [weight for _, weight in tree_flatten(network.parameters())]
+    floating = [weight.dtype for weight in weights if mx.issubdtype(weight.dtype, mx.floating)]
+    return Model(
+        ref=ref,
+        revision=revision,
+        network=network,
+        tokenizer=tokenizer,
+        dtype=str(floating[0]).removeprefix("mlx.core."),
+        quantized=quantized,
+        context_tokens=_context_tokens(config),
+        vocab_size=int(network(mx.array([[0]])).shape[-1]),
+        size_bytes=sum(weight.nbytes for weight in weights),
+    )
+
+
+def _locate(ref: ModelRef) -> tuple[Path, str | None]:
+    """The folder of *ref*, downloaded first where it names a hub's repository, and the commit it holds."""
+    folder = Path(ref.source).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ModelNotLoadable(f"{folder} holds no model: config.json is missing; give the folder that has it")
+        return folder, ref.revision
+    if folder.is_absolute():
+        raise ModelNotLoadable(f"{folder} does not exist; give a model's folder, or see `nocka models` for names")
+    try:
+        folder = Path(snapshot_download(ref.source, revision=ref.revision, allow_patterns=FILES))
+    except (OSError, ValueError, HFValidationError) as error:
+        raise ModelNotLoadable(
+            f"{ref.source} is neither a folder here nor a repository that could be downloaded "
+            f"({type(error).__name__}: {str(error).splitlines()[0]}); see `nocka models` for names, or give a local folder"
+        ) from error
+    return folder, folder.name
+
+
+def _cast(network: nn.Module, dtype: str, quantized: bool) -> None:
+    """Hold the floating weights as asked. `auto`: as stored on Metal and when quantised, else float32 on the CPU."""
+    if dtype == "auto":
+        dtype = "stored" if on_metal() or quantized else "float32"
+    if dtype != "stored":
+        network.set_dtype(DTYPES[dtype])
+
+
+def _context_tokens(config: dict[str, Any]) -> int:
+    inner = config.get("text_config") or {}
+    return int(config.get("max_position_embeddings") or inner.get("max_position_embeddings") or DEFAULT_CONTEXT_TOKENS)

@@ -1,0 +1,62 @@
+"""A growing text in another tokenizer's tokens, kept as that tokenizer would cut the whole text.
+
+Only the changed tail is encoded again: everything before the last word is final, since no token spans the boundary between
+a word and the space before the next. Pure: no model.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from worker.engine.token_bytes import complete_utf8
+from worker.engine.tokenizer import Tokenizer
+
+WORD_BOUNDARY = re.compile(r"(?<=\w)(?= \w)")
+MAX_TAIL_CHARS = 256
+KEPT_TAIL_TOKENS = 32
+
+
+class Retokenized:
+    """*prefix* (ids of a prompt) and behind it a text that grows, as ids."""
+
+    def __init__(self, tokenizer: Tokenizer, prefix: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        #: All ids: prefix, then the text's. Not to be changed from outside.
+        self.ids = list(prefix)
+        #: Bytes at the text's end that do not make a whole character yet; `ids` do not cover them.
+        self.pending = b""
+        self._tail = ""
+        self._final = len(self.ids)
+
+    def extend(self, data: bytes) -> int:
+        """Let the text grow by *data*; returns how many ids at the front are as they were."""
+        data = self.pending + data
+        whole = complete_utf8(data)
+        self.pending = data[whole:]
+        unchanged = self._final
+        if whole:
+            self._encode(self._tail + data[:whole].decode(errors="replace"))
+        return unchanged
+
+    def _encode(self, tail: str) -> None:
+        """Put the ids of *tail* behind the final ones, and move what is final up to its last word."""
+        del self.ids[self._final :]
+        boundaries = [match.start() for match in WORD_BOUNDARY.finditer(tail)]
+        if boundaries:
+            self.ids.extend(self._tokenizer.encode_middle(tail[: boundaries[-1]]))
+            self._final, tail = len(self.ids), tail[boundaries[-1] :]
+        ids = self._tokenizer.encode_middle(tail)
+        self.ids.extend(ids)
+        if len(tail) > MAX_TAIL_CHARS and len(ids) > KEPT_TAIL_TOKENS:
+            tail = self._settle(tail, ids[:-KEPT_TAIL_TOKENS])
+        self._tail = tail
+
+    def _settle(self, tail: str, settled: Sequence[int]) -> str:
+        """Call *settled* final in a text without word boundaries, so that the work of a round stays bounded."""
+        spelled = self._tokenizer.spell(settled)
+        encoded = tail.encode()
+        if not encoded.startswith(spelled) or complete_utf8(spelled) != len(spelled):
+            return tail
+        self._final += len(settled)
+        return encoded[len(spelled) :].decode()
