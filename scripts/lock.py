@@ -1,6 +1,6 @@
 """Print constraints.txt: the installed version of everything that nocka and its `dev` and `postgres` extras need.
 
-    make lock
+make lock
 """
 
 from __future__ import annotations
