@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import importlib
 import importlib.util
 import json
@@ -118,7 +117,7 @@ def _begin_postgres(connection: Connection) -> None:
 
 
 #: Letters stay letters, for whoever reads the file with plain SQL; NaN, which JSON has not, is refused.
-_dump = functools.partial(json.dumps, ensure_ascii=False, allow_nan=False)
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 @contextlib.contextmanager

@@ -1,15 +1,15 @@
 """Every error that crosses a border of nocka, except the engine's own (`worker/engine/errors.py`).
 
-    NockaError
-    ├── SettingsError          the environment or the config file cannot be used
-    ├── InputError             what a client asked for is not valid (exit code 2)
-    │   └── InvalidInput       many problems at once, each with its line
-    ├── NotFound               no such job, item or model
-    ├── NotAllowed             the state of a job or result forbids it
-    ├── ModelUnavailable       a model that is not there or does not fit this machine
-    ├── StoreError             the database cannot be used
-    │   └── SchemaTooNew       written by a newer nocka
-    └── BrokerError            Redis cannot be reached or started
+NockaError
+├── SettingsError          the environment or the config file cannot be used
+├── InputError             what a client asked for is not valid (exit code 2)
+│   └── InvalidInput       many problems at once, each with its line
+├── NotFound               no such job, item or model
+├── NotAllowed             the state of a job or result forbids it
+├── ModelUnavailable       a model that is not there or does not fit this machine
+├── StoreError             the database cannot be used
+│   └── SchemaTooNew       written by a newer nocka
+└── BrokerError            Redis cannot be reached or started
 """
 
 from __future__ import annotations

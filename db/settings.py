@@ -64,10 +64,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
 def _home(environ: Mapping[str, str]) -> Path:
     given = environ.get("NOCKA_HOME")
     try:
-        home = Path(given).expanduser() if given else Path.home() / ".nocka"
+        home = (Path(given).expanduser() if given else Path.home() / ".nocka").resolve()
     except RuntimeError as error:
         raise SettingsError(f"no home directory: {error}", "Set NOCKA_HOME to a folder of your own.") from error
-    home = Path(os.path.abspath(home))
     if home.exists() and not home.is_dir():
         raise SettingsError(f"NOCKA_HOME is {home}, which is not a folder")
     return home

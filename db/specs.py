@@ -129,8 +129,7 @@ class CellSpec(Spec):
             raise ValueError(f"drafter {self.drafter.value} takes no draft model; leave --draft out")
         if (self.translation is not None) != (self.drafter is DrafterKind.CROSS):
             raise ValueError(
-                "translation belongs to drafter cross: it is needed there and means nothing under "
-                f"{self.drafter.value}"
+                f"translation belongs to drafter cross: it is needed there and means nothing under {self.drafter.value}"
             )
         if (self.k == 0) != (self.drafter is DrafterKind.OFF):
             raise ValueError(

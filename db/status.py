@@ -64,9 +64,7 @@ JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 RESULT_TRANSITIONS: dict[ResultState, frozenset[ResultState]] = {
     ResultState.WAITING: frozenset({ResultState.RUNNING, ResultState.FAILED, ResultState.CANCELLED}),
-    ResultState.RUNNING: frozenset(
-        {ResultState.DONE, ResultState.FAILED, ResultState.WAITING, ResultState.CANCELLED}
-    ),
+    ResultState.RUNNING: frozenset({ResultState.DONE, ResultState.FAILED, ResultState.WAITING, ResultState.CANCELLED}),
     ResultState.DONE: frozenset(),
     ResultState.FAILED: frozenset({ResultState.WAITING}),
     ResultState.CANCELLED: frozenset({ResultState.WAITING}),

@@ -96,18 +96,19 @@ def _write_results(connection: Connection, job_id: str, cell_count: int) -> None
         literal(ResultState.WAITING.value),
         literal(0),
         literal(0),
-    ).where(items.c.job_id == job_id, cells.c.job_id == job_id)
+    ).where(items.c.job_id == job_id, cells.c.job_id == items.c.job_id)
     columns = ["job_id", "item_id", "cell_id", "turn", "state", "attempts", "fence"]
     connection.execute(insert(results).from_select(columns, crossed))
 
 
 def _fail_rejected(connection: Connection, job_id: str, spec: JobSpec, now: dt.datetime) -> None:
+    [waiting] = may_become(RESULT_TRANSITIONS, ResultState.FAILED, {ResultState.WAITING})
     item_id = select(items.c.id).where(items.c.job_id == job_id, items.c.custom_id == bindparam("rejected_id"))
     connection.execute(
         update(results)
         .where(
             results.c.item_id == item_id.scalar_subquery(),
-            results.c.state.in_(may_become(RESULT_TRANSITIONS, ResultState.FAILED)),
+            results.c.state == waiting,
         )
         .values(
             state=ResultState.FAILED,
