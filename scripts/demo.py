@@ -75,7 +75,12 @@ def running_worker(settings: Settings) -> Iterator[None]:
         wait_until_ready(supervisor, settings)
         yield
     except (Exception, SystemExit):
-        console.print(f"The last lines of {log}:", *log.read_text("utf-8", "replace").splitlines()[-15:], sep="\n  ")
+        console.print(
+            f"The last lines of {log}:",
+            *log.read_text("utf-8", "replace").splitlines()[-15:],
+            sep="\n  ",
+            soft_wrap=True,
+        )
         raise
     finally:
         stop(supervisor)
@@ -106,7 +111,7 @@ def stop(supervisor: subprocess.Popen[bytes]) -> None:
 
 def nocka(*words: str) -> None:
     """Show the command and run it as a user would. Raises SystemExit when it fails."""
-    console.print(f"\n[bold]$ nocka {' '.join(words)}[/bold]")
+    console.print(f"\n[bold]$ nocka {' '.join(words)}[/bold]", soft_wrap=True)
     code = subprocess.run([Path(sys.executable).with_name("nocka"), *words], cwd=ROOT, check=False).returncode
     if code:
         raise SystemExit(f"nocka {words[0]} ended with exit code {code}")

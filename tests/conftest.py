@@ -13,9 +13,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 @pytest.fixture(autouse=True)
 def isolated_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A fresh NOCKA_HOME that does not exist yet, and no other NOCKA_ variable."""
-    for name in [name for name in os.environ if name.startswith("NOCKA_")]:
-        monkeypatch.delenv(name)
+    """A fresh NOCKA_HOME that does not exist yet, and no other NOCKA_ variable but those meant for the tests."""
+    for name in list(os.environ):
+        if name.startswith("NOCKA_") and not name.startswith("NOCKA_TEST_"):
+            monkeypatch.delenv(name)
     home = tmp_path / "nocka-home"
     monkeypatch.setenv("NOCKA_HOME", str(home))
     return home
