@@ -14,7 +14,7 @@ from db.specs import Message, Overrides
 
 #: What a text may not hold: NUL (Postgres refuses it) and lone surrogates (no UTF-8 has them).
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_SECTION = re.compile(r"^(Value error, |Input should be )")
+_PREFIX = re.compile(r"^(Value error, |Input )")
 MAX_CUSTOM_ID = 512
 
 
@@ -51,17 +51,17 @@ class Record:
 
 
 def sentences(error: ValidationError) -> list[str]:
-    """What pydantic found, one plain sentence for each: `max_tokens: greater than or equal to 1, not 0`."""
+    """What pydantic found, one plain sentence for each: `max_tokens: should be greater than or equal to 1, not 0`."""
     found = []
     for detail in error.errors(include_url=False):
-        where = ".".join(str(part) for part in detail["loc"])
-        what = _SECTION.sub("", detail["msg"])
+        where = ".".join(str(part) for part in detail["loc"] if part != "decoding")
+        what = _PREFIX.sub("", detail["msg"])
         if detail["type"] == "extra_forbidden":
             found.append(f"{where}: no such option")
         elif detail["type"] == "value_error":
             found.append(f"{where}: {what}" if where else what)
         else:
-            found.append(f"{where}: should be {what}, not {shown(detail['input'])}")
+            found.append(f"{where}: {what}, not {shown(detail['input'])}")
     return found
 
 

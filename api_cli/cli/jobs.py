@@ -1,0 +1,168 @@
+"""`nocka jobs`, `status`, `watch`, `cancel`, `retry`: jobs as wholes."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from api_cli.cli.progress import exit_code, follow
+from api_cli.cli.render import (
+    console,
+    counts_text,
+    duration,
+    job_json,
+    jobs_table,
+    json_text,
+    moment,
+    number,
+    progress_text,
+    say,
+    seconds_left,
+    state_text,
+    table,
+    tokens_per_s,
+    visible,
+)
+from api_cli.client import Client
+from api_cli.presence import workers
+from db.records import JobRecord
+from db.status import JOB_ENDED
+
+_BAR_CELLS = 24
+
+
+@click.command()
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, the newest first.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def jobs(limit: int, as_json: bool) -> None:
+    """List the newest jobs.
+
+    \b
+    Example:
+      nocka jobs --limit 5
+    """
+    with Client.open() as client:
+        found = client.jobs(limit)
+    if as_json:
+        click.echo(json_text([job_json(job) for job in found], indent=2))
+        return
+    if not found:
+        say("No jobs yet. Type: nocka submit --help")
+        return
+    out = console()
+    out.print(jobs_table(found, out.width))
+
+
+@click.command(short_help="Say where a job stands.")
+@click.argument("job", default="last")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def status(job: str, as_json: bool) -> None:
+    """Say where JOB stands (an id, a unique beginning of one, or `last`, the default).
+
+    \b
+    Examples:
+      nocka status
+      nocka status 20261130-0122 --json
+    """
+    with Client.open() as client:
+        record = client.status(job)
+        error = client.first_error(record)
+        cells = client.cells(record.id)
+        idle = record.state not in JOB_ENDED and not workers(client.settings)
+    if as_json:
+        found = job_json(record, error) | {"cells": [cell.model_dump(mode="json") for cell in cells]}
+        click.echo(json_text(found, indent=2))
+        return
+    made = table("", "")
+    made.show_header = False
+    made.columns[0].style = "dim"
+    made.columns[1].overflow = "fold"
+    for name, value in _facts(record, error):
+        made.add_row(name, value)
+    for cell in cells:
+        made.add_row(
+            "cell", Text(visible(f"{cell.label}, target {cell.target}, {cell.decoding.max_tokens} tokens at most"))
+        )
+    console().print(made)
+    if idle:
+        say("No worker runs. Start one: nocka up")
+
+
+def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
+    left = seconds_left(job)
+    facts = [
+        ("job", Text(job.id)),
+        ("name", Text(visible(job.name))),
+        ("state", state_text(job.state)),
+        ("progress", Text(f"{_bar(job)} {counts_text(job.counts)}")),
+        ("tokens", Text(f"{number(job.completion_tokens)} written, {number(job.prompt_tokens)} read")),
+        ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.busy_s)} of work")),
+        ("time left", Text("–" if left is None else f"about {duration(left)}")),
+        ("created", Text(moment(job.created_at))),
+        ("finished", Text(moment(job.finished_at))),
+    ]
+    return facts if error is None else [*facts, ("first error", Text(visible(error), style="red"))]
+
+
+def _bar(job: JobRecord) -> str:
+    filled = _BAR_CELLS * job.counts.ended // job.counts.total if job.counts.total else _BAR_CELLS
+    return "━" * filled + "╌" * (_BAR_CELLS - filled)
+
+
+@click.command(short_help="Follow a job until it has ended.")
+@click.argument("job", default="last")
+@click.pass_context
+def watch(ctx: click.Context, job: str) -> None:
+    """Follow JOB until it has ended; Ctrl-C stops the watching, not the job.
+
+    Ends with 0 when every item is done, 3 when items failed, 1 when the job failed or was cancelled.
+
+    \b
+    Example:
+      nocka watch last
+    """
+    with Client.open() as client:
+        record = follow(client, job)
+        error = client.first_error(record)
+    say(f"{record.state.value}: {progress_text(record)}")
+    if error is not None:
+        say(f"First error: {error}", style="red")
+    ctx.exit(exit_code(record))
+
+
+@click.command(short_help="End a job; what is finished stays.")
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def cancel(job: str, as_json: bool) -> None:
+    """End JOB; what is finished stays, the rest can be retried.
+
+    \b
+    Example:
+      nocka cancel last
+    """
+    with Client.open() as client:
+        record = client.cancel(job)
+    if as_json:
+        click.echo(json_text(job_json(record)))
+    else:
+        click.echo(f"{record.id} {record.state.value}: {counts_text(record.counts)}")
+
+
+@click.command(short_help="Run what failed again.")
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def retry(job: str, as_json: bool) -> None:
+    """Run the failed and cancelled results of JOB again; finished ones are left alone.
+
+    \b
+    Example:
+      nocka retry last
+    """
+    with Client.open() as client:
+        submitted, count = client.retry(job)
+    if submitted.not_woken is not None:
+        say(f"They wait in the store and start when a worker runs: {submitted.not_woken}")
+    if as_json:
+        click.echo(json_text({"job": submitted.job_id, "retried": count}))
+    else:
+        click.echo(f"{submitted.job_id}: {count} result{'s' if count != 1 else ''} to run again")

@@ -1,0 +1,102 @@
+"""Following a job until it ends: a bar on a terminal, a line now and then elsewhere; always on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from api_cli.cli.render import console, progress_text, say, visible
+from api_cli.client import Client
+from api_cli.presence import workers
+from db.records import JobRecord
+from db.status import JOB_ENDED, JobState
+
+LINE_EVERY_S = 5.0
+#: How long a job may wait before the person is told that nobody works.
+PATIENCE_S = 3.0
+
+EXIT_FAILED, EXIT_FAILED_ITEMS, EXIT_INTERRUPTED = 1, 3, 130
+
+
+def follow(client: Client, ref: str) -> JobRecord:
+    """Show the job's progress until it has ended. Ctrl-C stops the looking, not the job."""
+    job_id = client.status(ref).id
+    hint = _WorkerHint(client)
+    try:
+        with _shown() as show:
+
+            def progress(job: JobRecord) -> None:
+                show(job)
+                hint.look(job)
+
+            return client.wait(job_id, progress)
+    except KeyboardInterrupt:
+        say(f"Job {job_id} goes on without you. Look again: nocka watch {job_id}")
+        raise
+
+
+def exit_code(job: JobRecord) -> int:
+    """What a followed job ends the command with."""
+    if job.state is not JobState.DONE:
+        return EXIT_FAILED
+    return EXIT_FAILED_ITEMS if job.counts.failed else 0
+
+
+class _WorkerHint:
+    """Says once that no worker runs, when a job waits and none can be seen."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._began = time.monotonic()
+        self._said = False
+
+    def look(self, job: JobRecord) -> None:
+        """Judge from one reading of the job."""
+        idle = job.state not in JOB_ENDED and not job.counts.running
+        if self._said or not idle or time.monotonic() - self._began < PATIENCE_S:
+            return
+        self._said = True
+        if not workers(self._client.settings):
+            say("No worker runs. The job is safe and starts with one; in another terminal type: nocka up")
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[Callable[[JobRecord], None]]:
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield _Lines().show
+        return
+    columns = (TextColumn("{task.fields[job]}", markup=False), BarColumn(bar_width=24), TaskProgressColumn())
+    with Progress(*columns, TextColumn("{task.description}", markup=False), console=console(stderr=True)) as bar:
+        task = bar.add_task("", total=None, job="")
+
+        def show(job: JobRecord) -> None:
+            bar.update(
+                task,
+                total=job.counts.total,
+                completed=job.counts.ended,
+                description=visible(progress_text(job)),
+                job=job.id,
+            )
+
+        yield show
+
+
+class _Lines:
+    """One line whenever the counts changed, at most every few seconds, and at the end."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._at = -LINE_EVERY_S
+
+    def show(self, job: JobRecord) -> None:
+        """Print the line if it is due."""
+        line = f"{job.id} {job.state.value}: {progress_text(job)}"
+        due = time.monotonic() - self._at >= LINE_EVERY_S or job.state in JOB_ENDED
+        if line != self._last and due:
+            self._last, self._at = line, time.monotonic()
+            say(line)

@@ -1,0 +1,198 @@
+"""`nocka submit`: reads everything, checks everything, and only then queues."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api_cli.asked import Asked, job_spec
+from api_cli.cli.progress import exit_code, follow
+from api_cli.cli.render import job_json, json_text, progress_text, say
+from api_cli.client import Client, Submitted
+from api_cli.inputs import Inputs, Instruction, read_inputs
+from api_cli.sources import decoded
+from db.errors import InputError, InvalidInput
+from db.specs import Decoding, DrafterKind, Dtype, JobSpec, Translation
+from db.status import JOB_ENDED
+
+#: Exit code for what a user asked wrongly.
+EXIT_USAGE = 2
+_DECODING = tuple(Decoding.model_fields)
+Command = Callable[..., Any]
+Decorator = Callable[[Any], Any]
+
+
+def _options(*options: Decorator) -> Decorator:
+    """Several click options as one decorator, in their order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _choices(values: type[DrafterKind] | type[Translation] | type[Dtype]) -> click.Choice[str]:
+    return click.Choice([value.value for value in values])
+
+
+INPUT_OPTIONS = _options(
+    click.option("--prompt", help="Instruction around each document: `{text}` is the document, else it follows."),
+    click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False), help="The instruction from a file."),
+    click.option("--system", help="System message for conversations that bring none."),
+    click.option("--column", help="CSV column that holds the text."),
+    click.option("--raw", is_flag=True, help="Continue the text itself, without a chat template."),
+    click.option("--skip-invalid", is_flag=True, help="Queue the valid inputs; record the others as failed items."),
+)
+MODEL_OPTIONS = _options(
+    click.option("--target", help="Model: a name of `nocka models`, a local folder, or a Hugging Face repo id."),
+    click.option("--target-revision", help="Commit of that repo to pin."),
+    click.option("--draft", help="Smaller model that proposes tokens. Alone it means --drafter cross."),
+    click.option("--draft-revision", help="Commit of that repo to pin."),
+    click.option(
+        "--drafter",
+        type=_choices(DrafterKind),
+        help="neural: a draft with the target's tokenizer; cross: one with any other; off: plain decoding.",
+    ),
+    click.option("--translation", type=_choices(Translation), help="Under cross. Default: context."),
+    click.option("--k", type=int, help="Tokens drafted in a round, 1 to 16. Default: 2 with a drafter."),
+    click.option("--dtype", type=_choices(Dtype), default=Dtype.AUTO.value, show_default=True, help="Of the weights."),
+    click.option("--compare-plain", is_flag=True, help="Run plain decoding too and hold the answers against it."),
+)
+DECODING_OPTIONS = _options(
+    click.option("--max-tokens", type=int, help="Longest answer. Default: 256."),
+    click.option("--temperature", type=float, help="0 is greedy, the default."),
+    click.option("--top-p", type=float),
+    click.option("--top-k", type=int),
+    click.option("--min-p", type=float),
+    click.option("--repetition-penalty", type=float),
+    click.option("--seed", type=int, help="The same seed gives the same text, whatever the drafter."),
+    click.option("--stop", multiple=True, help="Text that ends an answer; may be given several times."),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What is done with the job, beside what it is. Strictly read-only."""
+
+    name: str | None
+    priority: int
+    skip_invalid: bool
+    wait: bool
+    as_json: bool
+
+
+@click.command(short_help="Queue files, folders or standard input.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@INPUT_OPTIONS
+@MODEL_OPTIONS
+@DECODING_OPTIONS
+@click.option("--name", help="Default: the first PATH's name.")
+@click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
+@click.option("--wait", is_flag=True, help="Show progress until the job has ended; 3 when items failed.")
+@click.option("--json", "as_json", is_flag=True, help="Say the outcome as JSON.")
+@click.pass_context
+def submit(ctx: click.Context, /, paths: tuple[str, ...], prompt_file: str | None, **options: Any) -> None:
+    """Queue a job from PATH...: .txt, .md, .csv or .jsonl files, folders of them, or `-` for standard input.
+
+    JSONL lines are OpenAI Batch requests, or {"text": ...} / {"prompt": ...} / {"messages": [...]} with optional
+    custom_id, reference and decoding options. Everything is checked first; when anything is wrong, nothing is queued.
+    The job's id goes to standard output.
+
+    \b
+    Examples:
+      nocka submit raporty/ --prompt "Streść w trzech zdaniach:" --max-tokens 200 --wait
+      nocka submit batch.jsonl --target bielik-11b-v3-4bit --draft qwen2.5-1.5b-4bit
+      echo "Litwo! Ojczyzno moja!" | nocka submit - --raw --target mini-target
+    """
+    run = _Run(**{field.name: options.pop(field.name) for field in dataclasses.fields(_Run)})
+    instruction = Instruction(
+        prompt=_prompt(options.pop("prompt"), prompt_file), system=options.pop("system"), raw=options.pop("raw")
+    )
+    try:
+        spec, inputs = _specified(paths, instruction, options, run)
+    except InvalidInput as error:
+        if not run.as_json:
+            raise
+        click.echo(json_text({"error": error.code, "problems": [dataclasses.asdict(one) for one in error.problems]}))
+        ctx.exit(EXIT_USAGE)
+    with Client.open() as client:
+        ctx.exit(_queue(client, spec, inputs, run))
+
+
+def _specified(
+    paths: tuple[str, ...], instruction: Instruction, options: dict[str, Any], run: _Run
+) -> tuple[JobSpec, Inputs]:
+    inputs = read_inputs(paths, instruction, options.pop("column"), sys.stdin.buffer)
+    problems = (*inputs.refusals, *(() if run.skip_invalid else inputs.problems))
+    if problems:
+        hint = None if inputs.refusals else "--skip-invalid queues the rest and records these as failed items."
+        raise InvalidInput(problems, hint)
+    decoding = {name: options.pop(name) for name in _DECODING}
+    decoding["stop"] = decoding["stop"] or None
+    asked = Asked(decoding=decoding, **options)
+    spec = job_spec(asked, inputs, paths=paths, name=run.name, priority=run.priority, skip_invalid=run.skip_invalid)
+    return spec, inputs
+
+
+def _prompt(prompt: str | None, file: str | None) -> str | None:
+    if file is None:
+        return prompt
+    if prompt is not None:
+        raise InputError("--prompt and --prompt-file: give one of them")
+    text, fault = decoded(Path(file).read_bytes())
+    if fault is not None:
+        raise InputError(f"--prompt-file {file}: {fault.message}")
+    return text.replace("\r\n", "\n")
+
+
+def _queue(client: Client, spec: JobSpec, inputs: Inputs, run: _Run) -> int:
+    submitted = client.submit(spec)
+    for note in _notes(spec, inputs, submitted):
+        say(note)
+    if not run.as_json:
+        click.echo(submitted.job_id)
+    job = None
+    if run.wait:
+        job = follow(client, submitted.job_id)
+        error = client.first_error(job)
+        say(f"{job.state.value}: {progress_text(job)}")
+        if error is not None:
+            say(f"First error: {error}", style="red")
+        say(f"See the answers: nocka results {job.id}")
+    else:
+        say(f"Follow it: nocka watch {submitted.job_id}")
+    if run.as_json:
+        click.echo(json_text(_outcome(spec, submitted) | {"status": job_json(job) if job else None}))
+    return exit_code(job) if job is not None and job.state in JOB_ENDED else 0
+
+
+def _outcome(spec: JobSpec, submitted: Submitted) -> dict[str, Any]:
+    return {
+        "job": submitted.job_id,
+        "items": len(spec.items),
+        "rejected": len(spec.rejected),
+        "cells": [cell.label for cell in spec.cells],
+        "worker_woken": submitted.not_woken is None,
+    }
+
+
+def _notes(spec: JobSpec, inputs: Inputs, submitted: Submitted) -> list[str]:
+    """What the person should know about the job that was just stored."""
+    target = spec.cells[0].target
+    cells = ", ".join(cell.label for cell in spec.cells)
+    said = f"Stored {len(spec.items)} item{'s' if len(spec.items) != 1 else ''} for {target} ({cells})."
+    if spec.rejected:
+        said += f" {len(spec.rejected)} invalid recorded as failed."
+    notes = [said, *(f"Note: {note}" for note in inputs.notes)]
+    if inputs.model not in (None, target):
+        notes.append(f"Note: the lines name the model {inputs.model}; {target} answers.")
+    if submitted.not_woken is not None:
+        notes.append(f"The job is stored and starts when a worker runs: {submitted.not_woken}")
+    return notes

@@ -1,0 +1,115 @@
+"""What a program does with nocka: submit, look, wait, read, cancel, retry. The CLI is a thin coat over this.
+
+For a program:
+
+    with Client.open() as client:
+        submitted = client.submit(spec)
+        job = client.wait(submitted.job_id)
+        for result in client.results(job.id): ...
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Self
+
+from api_cli.enqueue import enqueue
+from db.connect import open_store
+from db.errors import BrokerError
+from db.records import JobRecord, ResultRecord
+from db.settings import Settings, load_settings
+from db.specs import CellSpec, JobSpec
+from db.status import JOB_ENDED, ResultState
+from db.store import Store
+
+POLL_S = 0.25
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Submitted:
+    """A job that is in the store. Strictly read-only."""
+
+    job_id: str
+    #: Why no worker could be woken; the job is safe and starts when one does.
+    not_woken: BrokerError | None
+
+
+class Client:
+    """One user of the store and the queue."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self.store = store
+        self.settings = settings
+
+    @classmethod
+    def open(cls, settings: Settings | None = None) -> Client:
+        """Connect as the environment says. Raises SettingsError, StoreError."""
+        settings = settings or load_settings()
+        return cls(open_store(settings), settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def submit(self, spec: JobSpec) -> Submitted:
+        """Store the job, then wake a worker. A broker that is away costs nothing but time."""
+        job_id = self.store.submit(spec)
+        return Submitted(job_id=job_id, not_woken=self._wake(job_id) if spec.items else None)
+
+    def jobs(self, limit: int | None = None) -> list[JobRecord]:
+        """Read the newest jobs, newest first."""
+        return self.store.jobs(limit)
+
+    def status(self, ref: str) -> JobRecord:
+        """Read a job by id, unique prefix, or `last`. Raises NotFound."""
+        return self.store.job(ref)
+
+    def wait(
+        self, ref: str, progress: Callable[[JobRecord], None] = lambda job: None, poll_s: float = POLL_S
+    ) -> JobRecord:
+        """Block until the job has ended, calling *progress* at once and then every *poll_s* seconds."""
+        job_id = self.store.job(ref).id
+        while True:
+            job = self.store.job(job_id)
+            progress(job)
+            if job.state in JOB_ENDED:
+                return job
+            time.sleep(poll_s)
+
+    def cells(self, ref: str) -> list[CellSpec]:
+        """Read the job's cells in order."""
+        return self.store.cells(self.store.job(ref).id)
+
+    def results(self, ref: str, states: Collection[ResultState] | None = None) -> Iterator[ResultRecord]:
+        """Read the job's results so far, in turn order."""
+        return self.store.results(self.store.job(ref).id, states=states)
+
+    def first_error(self, job: JobRecord) -> str | None:
+        """Say why the job failed, or its first failed result."""
+        if job.error_code is not None:
+            return f"{job.error_code}: {job.error_message}"
+        if not job.counts.failed:
+            return None
+        failed = next(iter(self.store.results(job.id, states={ResultState.FAILED})), None)
+        return f"{failed.custom_id}: {failed.error_code}: {failed.error_message}" if failed else None
+
+    def cancel(self, ref: str) -> JobRecord:
+        """End the job; finished results stay. Raises NotAllowed when it has ended by itself."""
+        return self.store.cancel(self.store.job(ref).id)
+
+    def retry(self, ref: str) -> tuple[Submitted, int]:
+        """Set the job's failed and cancelled results waiting again; also return how many."""
+        job_id = self.store.job(ref).id
+        count = self.store.retry(job_id)
+        return Submitted(job_id=job_id, not_woken=self._wake(job_id) if count else None), count
+
+    def _wake(self, job_id: str) -> BrokerError | None:
+        try:
+            enqueue(self.settings, job_id)
+        except BrokerError as error:
+            return error
+        return None
