@@ -114,14 +114,18 @@ class _Asked:
         self.times += 1
 
 
-def supervise(settings: Settings) -> None:
-    """Run until a signal; then drain the worker and stop the broker. A second signal does not wait for the drain."""
+def supervise(settings: Settings, worker_arguments: Sequence[str] = ("-m", "worker")) -> None:
+    """
+    Run until a signal; then drain the worker and stop the broker. A second signal does not wait for the drain.
+
+    *worker_arguments* say to Python what the worker is.
+    """
     asked = _Asked()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, asked.handle)
-    python = [sys.executable, "-P", "-m"]
-    broker = Child("broker", [*python, "worker.broker"], os.environ) if settings.embedded_broker else None
-    worker = Child("worker", [*python, "worker"], worker_environment(os.environ))
+    python = [sys.executable, "-P"]
+    broker = Child("broker", [*python, "-m", "worker.broker"], os.environ) if settings.embedded_broker else None
+    worker = Child("worker", [*python, *worker_arguments], worker_environment(os.environ))
     if broker is not None:
         broker.start(time.monotonic())
         _await_socket(settings, asked)

@@ -6,6 +6,7 @@ A file `kill-<point>` in the home makes it SIGKILL itself, once, when it comes t
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from worker import logs, resident
 from worker.__main__ import serve
 from worker.jobs import slice as job_slice
 from worker.lock import exclusive
+from worker.parent import end_with_parent
 
 HOME = Path(os.environ["NOCKA_HOME"])
 
@@ -61,7 +63,10 @@ class DyingWorker(resident.ResidentWorker):
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parent", type=int)
     logs.configure()
+    end_with_parent(parser.parse_args().parent)
     job_slice.SLICE_RESULTS = 5
     sys.modules["worker.__main__"].ResidentWorker = DyingWorker  # type: ignore[attr-defined]
     settings = load_settings()

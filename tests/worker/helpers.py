@@ -41,7 +41,7 @@ class Process:
     def signal(self, signum: int) -> None:
         self._process.send_signal(signum)
 
-    def wait(self, within_s: float = 10) -> int:
+    def wait(self, within_s: float = 30) -> int:
         return self._process.wait(within_s)
 
     def kill(self) -> None:
@@ -53,7 +53,7 @@ class Process:
 Start = Callable[..., Process]
 
 
-def until(true: Callable[[], bool], within_s: float = 15.0) -> None:
+def until(true: Callable[[], bool], within_s: float = 40.0) -> None:
     """Wait until *true*; fail after *within_s*."""
     deadline = time.monotonic() + within_s
     while not true():

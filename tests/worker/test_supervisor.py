@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from db.settings import Settings
+from db.status import JobState
+from db.store import Store
+from tests.worker.echo import Journal
 from tests.worker.helpers import Process, Start, alive, until
 from worker.blas import openblas, worker_environment
 from worker.broker import answers
@@ -27,43 +30,68 @@ def worker_pid(settings: Settings) -> int | None:
     return next((pid for pid in pids if alive(pid)), None)
 
 
-@pytest.fixture
-def up(settings: Settings, start: Start) -> Process:
-    """A supervisor as shipped, with its broker and its worker ready."""
+def up(settings: Settings, supervisor: Process) -> int:
+    """Wait for the worker under *supervisor* and return its process id."""
+    until(lambda: supervisor.code is None and worker_pid(settings) is not None, within_s=60)
+    pid = worker_pid(settings)
+    assert pid is not None
+    return pid
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_everything_in_order(settings: Settings, start: Start) -> None:
+    """As shipped, with the real engine: SIGINT drains the worker, stops the broker and exits 0."""
     supervisor = start("worker.supervisor")
-    until(lambda: worker_pid(settings) is not None, within_s=30)
-    return supervisor
-
-
-def test_a_killed_worker_is_started_again_and_a_signal_ends_all(settings: Settings, up: Process) -> None:
-    """kill -9 is told with its name and mended in seconds; SIGINT drains, stops the broker and exits 0."""
-    first = worker_pid(settings)
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    until(lambda: worker_pid(settings) not in (None, first), within_s=30)
-    assert up.said("SIGKILL")
-    second = worker_pid(settings)
-    assert second is not None
-
-    up.signal(signal.SIGINT)
-    assert up.wait(15) == 0
-    assert not alive(second)
+    worker = up(settings, supervisor)
+    supervisor.signal(signal.SIGINT)
+    assert supervisor.wait(30) == 0
+    assert not alive(worker)
     assert not answers(settings.broker_socket)
+    assert supervisor.said("worker stopped")
+    assert supervisor.said("broker stopped")
 
 
-def test_nothing_outlives_a_killed_supervisor(settings: Settings, up: Process, start: Start) -> None:
-    """kill -9 of the supervisor ends worker and broker within seconds, and the next one starts on the same home."""
-    worker = worker_pid(settings)
-    assert worker is not None
+def test_what_dies_is_started_again(settings: Settings, store: Store, start: Start, submit: Callable[..., str]) -> None:
+    """kill -9 of the worker and of the broker under a job is told by name and costs seconds; the job ends."""
+    supervisor = start("echo_supervisor.py")
+    first = up(settings, supervisor)
+    job_id = submit(*["zdanie do powtórzenia"] * 60)
+    until(lambda: Journal(settings.home).count("committed") > 3)
+    os.kill(first, signal.SIGKILL)
+    with redis.Redis.from_url(settings.redis_url) as connection:
+        os.kill(connection.info("server")["process_id"], signal.SIGKILL)
+    until(lambda: worker_pid(settings) not in (None, first))
+    until(lambda: store.job(job_id).state is JobState.DONE)
+    assert supervisor.said("cause=SIGKILL")
+    assert supervisor.said("broker ended and is started again")
+
+
+def test_a_drain_under_a_job_is_quick(
+    settings: Settings, store: Store, start: Start, submit: Callable[..., str]
+) -> None:
+    """SIGTERM in mid-item: all is down in seconds, and nothing was charged."""
+    supervisor = start("echo_supervisor.py")
+    up(settings, supervisor)
+    job_id = submit("słowo " * 3_000)
+    until(lambda: Journal(settings.home).count("begin") == 1)
+    supervisor.signal(signal.SIGTERM)
+    assert supervisor.wait(10) == 0
+    assert [result.attempts for result in store.results(job_id)] == [0]
+
+
+def test_nothing_outlives_a_killed_supervisor(settings: Settings, start: Start) -> None:
+    """A second one is refused; kill -9 of the first ends worker and broker within seconds."""
+    supervisor = start("echo_supervisor.py")
+    worker = up(settings, supervisor)
     second = start("worker.supervisor")
-    assert second.wait(10) == 1
-    assert second.said("another supervisor is already running here")
+    assert second.wait() == 1
+    assert second.said(f"another supervisor is already running here (process {supervisor.pid}")
 
-    up.kill()
-    until(lambda: not alive(worker) and not answers(settings.broker_socket), within_s=10)
+    supervisor.kill()
+    until(lambda: not alive(worker) and not answers(settings.broker_socket), within_s=20)
 
 
-def test_restarts_come_slower_and_slower(tmp_path: Path) -> None:
+def test_restarts_come_slower_and_slower() -> None:
     """1, 2, 4 ... 30 seconds between starts, and from the beginning again after a healthy minute."""
     child = Child("child", ["/bin/sh", "-c", "exit 3"], {})
     now_s = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import redis
@@ -99,7 +100,7 @@ class Shift:
         except (ModelNotLoadable, DraftMismatch, ModelUnavailable) as error:
             return self._fail_job(claim, error.code, str(error))
         except Exception as error:  # whatever a model's files make their loader raise
-            log.error("a model could not be loaded", **where, where=_frames(error), kind=type(error).__name__)
+            log.error("a model could not be loaded", **where, kind=type(error).__name__, at=_frames(error))
             return self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
         began_at = time.monotonic()
         try:
@@ -111,7 +112,7 @@ class Shift:
         except NockaError:  # the store's own trouble, not the item's
             raise
         except Exception as error:  # one item never harms the others
-            log.error("item failed", **where, code="generation_failed", kind=type(error).__name__, where=_frames(error))
+            log.error("item failed", **where, code="generation_failed", kind=type(error).__name__, at=_frames(error))
             self.store.fail(claim, "generation_failed", _in_short(error))
             return None
         return self._commit(claim, generation, decoder.config, where, time.monotonic() - began_at)
@@ -150,12 +151,14 @@ class _Interrupt:
 
 
 def _in_short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:500]
+    text = str(error)
+    return f"{type(error).__name__}: {text}"[:500] if text else type(error).__name__
 
 
 def _frames(error: BaseException) -> str:
     """The traceback without the error's own text, which may quote the document."""
-    return "".join(traceback.format_tb(error.__traceback__))
+    frames = traceback.extract_tb(error.__traceback__)
+    return " > ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
 
 
 _shift: Shift | None = None
