@@ -36,6 +36,8 @@ SUBMIT = [
 ]
 READY_WITHIN_S, STOPPED_WITHIN_S = 60.0, 20.0
 
+if not sys.stdout.isatty():
+    os.environ.setdefault("COLUMNS", "120")
 console = Console(highlight=False)
 
 
@@ -124,9 +126,11 @@ def summary(settings: Settings) -> bool:
     for result in store.results(store.job("last").id):
         cells.setdefault(result.cell_label, []).append(result)
     plain = {result.custom_id: result.text for result in cells["plain"]}
-    table = Table("cell", title="By cell, read from the store", title_justify="left")
-    for column in ("items", "tokens", "tok/s", "rounds", "acceptance", "same text as plain"):
-        table.add_column(column, justify="right")
+    title = "By cell, read from the store (equal: texts that are plain's own)"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    table.add_column("cell", no_wrap=True)
+    for column in ("items", "tokens", "tok/s", "rounds", "accepted", "equal"):
+        table.add_column(column, justify="right", no_wrap=True)
     agreed = True
     for label, results in cells.items():
         same = sum(r.state is ResultState.DONE and r.text == plain[r.custom_id] for r in results)
@@ -149,7 +153,7 @@ def figures(results: list[ResultRecord]) -> list[str]:
         str(tokens),
         f"{tokens / decode_s:.1f}" if decode_s else "",
         str(sum(result.rounds or 0 for result in results)),
-        f"{accepted / proposed:.0%} ({accepted} of {proposed})" if proposed else "",
+        f"{accepted / proposed:.1%}" if proposed else "",
     ]
 
 
