@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -135,6 +136,23 @@ def test_processes_that_meet_an_empty_database_make_it_once(start: Start, open_h
     """None fails, and the schema is whole."""
     assert race([start(OPENER, "") for _ in range(3)]) == [["opened"]] * 3
     assert open_here().jobs() == []
+
+
+def test_a_process_waits_while_another_makes_the_schema(
+    start: Start, open_here: Callable[[], Store], tmp_path: Path
+) -> None:
+    """Turning the write-ahead log on is a step that SQLite lets nobody wait for."""
+    open_here()
+    with tmp_path.joinpath("home", "schema.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        opener = start(OPENER, "")
+        await_ready(opener)
+        assert opener.stdin is not None
+        opener.stdin.write("go\n")
+        opener.stdin.flush()
+        with pytest.raises(subprocess.TimeoutExpired):
+            opener.wait(timeout=1.5)
+    assert opener.communicate(timeout=60) == ("opened\n", "")
 
 
 def test_two_workers_share_a_job_and_run_each_result_once(
