@@ -40,7 +40,7 @@ def broker(settings: Settings) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a script of this folder or a module, by name; whatever still lives at the end is killed."""
+    """Start a script of this folder or a module, by name; whatever still lives at the end is ended."""
     started: list[Process] = []
 
     def start(name: str, *arguments: str) -> Process:
@@ -51,7 +51,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for process in reversed(started):
-        process.kill()
+        process.end()
         print(f"--- {process.name} {process.pid}: {process.code}\n{process.output.read_text('utf-8')}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import time
@@ -48,6 +49,14 @@ class Process:
         if self.code is None:
             self._process.kill()
         self._process.wait()
+
+    def end(self) -> None:
+        """Ask, so that it ends its own children, and kill it when it does not."""
+        if self.code is None:
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
+        self.kill()
 
 
 Start = Callable[..., Process]
