@@ -80,10 +80,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
 
 
 def _print(found: list[Check]) -> None:
-    made = table()
-    made.add_column("check", no_wrap=True)
-    made.add_column("", no_wrap=True)
-    made.add_column("found", overflow="fold", ratio=1)
+    made = table("check", "", "found")
+    made.columns[2].overflow, made.columns[2].no_wrap = "fold", False
     for check in found:
         said = Text(visible(check.found))
         if check.mend is not None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api_cli.batch_format import result_line
-from api_cli.cli.render import excerpt, factor, json_text, number, percent, state_text, table, visible
+from api_cli.cli.render import excerpt, factor, fit, json_text, number, percent, state_text, table, visible
 from api_cli.comparison import AgainstPlain, CellSummary, against_plain, summaries
 from db.records import ResultRecord
 from db.specs import CellSpec
@@ -98,20 +98,22 @@ def _markdown_row(cells: Iterable[str]) -> str:
 def results_table(results: Sequence[ResultRecord], cells: Sequence[CellSpec], width: int) -> Table:
     """One row a result; an item's name stands in its first row only. A narrow terminal gets fewer columns."""
     beside = against_plain(results, cells)
-    several, wide = len(cells) > 1, width >= _NARROW
-    made = table()
-    made.add_column("item", no_wrap=True, overflow="ellipsis", max_width=24 if wide else 12, min_width=6)
-    if several:
-        made.add_column("cell", no_wrap=True)
-    if wide:
-        made.add_column("state", no_wrap=True)
-        made.add_column("tokens", justify="right", no_wrap=True)
-    made.add_column("tok/s", justify="right", no_wrap=True)
-    if any(result.acceptance_rate is not None for result in results):
-        made.add_column("accepted", justify="right", no_wrap=True)
-    if beside:
-        made.add_column("plain" if not wide else "vs plain", no_wrap=True)
-    made.add_column("text", no_wrap=True, overflow="ellipsis", ratio=1, min_width=10)
+    wide = width >= _NARROW
+    drafted = any(result.acceptance_rate is not None for result in results)
+    chosen = {
+        "item": True,
+        "cell": len(cells) > 1,
+        "state": wide,
+        "tokens": wide,
+        "tok/s": wide or not beside,
+        "accepted": wide and drafted,
+        "vs plain": bool(beside),
+        "text": True,
+    }
+    made = table(*(heading for heading, shown in chosen.items() if shown))
+    made.columns[0].max_width = 24 if wide else 14
+    for column in made.columns:
+        column.justify = "right" if column.header in ("tokens", "tok/s", "accepted") else "left"
     headings = [str(column.header) for column in made.columns]
     names = cell_names(cells)
     last = None
@@ -124,13 +126,12 @@ def results_table(results: Sequence[ResultRecord], cells: Sequence[CellSpec], wi
             "tokens": tokens,
             "tok/s": speed,
             "accepted": accepted,
-            "plain": _standing_text(beside.get(result.id)),
             "vs plain": _standing_text(beside.get(result.id)),
             "text": _shown_text(result, named=not wide),
         }
         last = result.custom_id
         made.add_row(*(values[heading] for heading in headings))
-    return made
+    return fit(made, width)
 
 
 def cell_names(cells: Sequence[CellSpec]) -> list[str]:

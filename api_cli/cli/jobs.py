@@ -76,7 +76,7 @@ def status(job: str, as_json: bool) -> None:
     made = table("", "")
     made.show_header = False
     made.columns[0].style = "dim"
-    made.columns[1].overflow = "fold"
+    made.columns[1].overflow, made.columns[1].no_wrap = "fold", False
     for name, value in _facts(record, error):
         made.add_row(name, value)
     for cell in cells:

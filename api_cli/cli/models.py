@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from api_cli.cli.render import console, json_text, table, visible
+from api_cli.cli.render import console, fit, json_text, table, visible
 from db import catalogue
 from db.errors import NotFound
 
@@ -78,15 +78,12 @@ def list_models(as_json: bool) -> None:
     if as_json:
         click.echo(json_text([_as_json(entry, here) for entry, here in found], indent=2))
         return
-    made = table()
-    made.add_column("name", no_wrap=True)
-    made.add_column("role", no_wrap=True)
-    made.add_column("size", justify="right", no_wrap=True)
-    made.add_column("here", no_wrap=True)
-    made.add_column("note", ratio=1)
+    made = table("name", "role", "size", "here", "note")
+    made.columns[2].justify = "right"
     for entry, here in found:
         made.add_row(entry.name, entry.role, size(entry.size_bytes), _here(entry, here), entry.note)
-    console().print(made)
+    out = console()
+    out.print(fit(made, out.width))
 
 
 @models.command()
@@ -110,7 +107,7 @@ def info(name: str, as_json: bool) -> None:
     made = table("", "")
     made.show_header = False
     made.columns[0].style = "dim"
-    made.columns[1].overflow = "fold"
+    made.columns[1].overflow, made.columns[1].no_wrap = "fold", False
     for label, value in _facts(entry, here):
         made.add_row(label, visible(value))
     console().print(made)

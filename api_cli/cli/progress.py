@@ -8,16 +8,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
-from api_cli.cli.render import console, progress_text, say, visible
+from api_cli.cli.render import console, progress_text, say
 from api_cli.client import Client
 from api_cli.presence import workers
 from db.records import JobRecord
 from db.status import JOB_ENDED, JobState
 
 LINE_EVERY_S = 5.0
-#: How long a job may wait before the person is told that nobody works.
+#: How often is looked whether anybody works.
 PATIENCE_S = 3.0
 
 EXIT_FAILED, EXIT_FAILED_ITEMS, EXIT_INTERRUPTED = 1, 3, 130
@@ -48,21 +48,21 @@ def exit_code(job: JobRecord) -> int:
 
 
 class _WorkerHint:
-    """Says once that no worker runs, when a job waits and none can be seen."""
+    """Says once that no worker runs, when the job has not ended and none can be seen."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._began = time.monotonic()
+        self._look_at = time.monotonic() + PATIENCE_S
         self._said = False
 
     def look(self, job: JobRecord) -> None:
-        """Judge from one reading of the job."""
-        idle = job.state not in JOB_ENDED and not job.counts.running
-        if self._said or not idle or time.monotonic() - self._began < PATIENCE_S:
+        """Look for a worker now and then."""
+        if self._said or job.state in JOB_ENDED or time.monotonic() < self._look_at:
             return
-        self._said = True
+        self._look_at = time.monotonic() + PATIENCE_S
         if not workers(self._client.settings):
-            say("No worker runs. The job is safe and starts with one; in another terminal type: nocka up")
+            self._said = True
+            say("No worker runs. The job is safe and goes on with one; in another terminal type: nocka up")
 
 
 @contextlib.contextmanager
@@ -70,18 +70,12 @@ def _shown() -> Iterator[Callable[[JobRecord], None]]:
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _Lines().show
         return
-    columns = (TextColumn("{task.fields[job]}", markup=False), BarColumn(bar_width=24), TaskProgressColumn())
-    with Progress(*columns, TextColumn("{task.description}", markup=False), console=console(stderr=True)) as bar:
-        task = bar.add_task("", total=None, job="")
+    columns = (BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=console(stderr=True)) as bar:
+        task = bar.add_task("", total=None)
 
         def show(job: JobRecord) -> None:
-            bar.update(
-                task,
-                total=job.counts.total,
-                completed=job.counts.ended,
-                description=visible(progress_text(job)),
-                job=job.id,
-            )
+            bar.update(task, total=job.counts.total, completed=job.counts.ended, description=progress_text(job))
 
         yield show
 

@@ -8,9 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +20,8 @@ from db.records import Counts, JobRecord
 from db.status import JobState, ResultState
 
 PIPE_WIDTH = 120
+#: Cells between two columns, and the least that the last one gets.
+_GAP, _LEAST = 2, 10
 #: C0 but for newline and tab, DEL, C1, bidirectional controls, line and paragraph separators, the BOM.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -56,7 +59,9 @@ def console(*, stderr: bool = False) -> Console:
     """A console for the stream as it is now: no colour and a fixed width in a pipe, `COLUMNS` and `NO_COLOR` obeyed."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    # Rich keeps bold and dim under NO_COLOR; whoever sets it means plain text.
+    colors: Literal["auto"] | None = None if os.environ.get("NO_COLOR") else "auto"
+    return Console(file=stream, width=width, color_system=colors, highlight=False, markup=False, emoji=False)
 
 
 def say(message: str, *, style: str | None = None) -> None:
@@ -66,9 +71,24 @@ def say(message: str, *, style: str | None = None) -> None:
 
 def table(*columns: str) -> Table:
     """An empty table in nocka's look."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for column in columns:
-        made.add_column(column)
+        made.add_column(column, no_wrap=True, overflow="ellipsis")
+    return made
+
+
+def fit(made: Table, width: int) -> Table:
+    """*made* with every column as wide as it needs and the last one with what is left of *width*.
+
+    Rich by itself would narrow the figures to make room for a long text.
+    """
+    for column in made.columns:
+        shown = [column.header, *column.cells]
+        needed = max(cell_len(cell.plain if isinstance(cell, Text) else str(cell)) for cell in shown)
+        column.width = min(needed, column.max_width or needed)
+    *others, last = made.columns
+    taken = sum(column.width or 0 for column in others) + _GAP * len(others)
+    last.width = min(last.width or 0, max(width - taken, _LEAST))
     return made
 
 
@@ -125,9 +145,15 @@ def counts_text(counts: Counts) -> str:
     return ", ".join(parts)
 
 
+def _ended_text(counts: Counts) -> str:
+    failed = f", {counts.failed} failed" if counts.failed else ""
+    cancelled = f", {counts.cancelled} cancelled" if counts.cancelled else ""
+    return f"{counts.done} of {counts.total} done{failed}{cancelled}"
+
+
 def progress_text(job: JobRecord) -> str:
-    """One line: counts, speed, time left."""
-    parts = [counts_text(job.counts)]
+    """One short line: what has ended, speed, time left."""
+    parts = [_ended_text(job.counts)]
     speed, left = tokens_per_s(job), seconds_left(job)
     if speed is not None:
         parts.append(f"{speed:.1f} tok/s")
@@ -143,19 +169,15 @@ def state_text(state: JobState | ResultState) -> Text:
 def jobs_table(jobs: Sequence[JobRecord], width: int) -> Table:
     """One row a job; the columns that matter least go first where it is narrow."""
     wide = width >= 80
-    made = table("job", "state")
-    made.columns[0].no_wrap = True
-    for column in ("done", "failed", "tok/s"):
-        made.add_column(column, justify="right", no_wrap=True)
-    if wide:
-        made.add_column("created", no_wrap=True)
-    made.add_column("name", no_wrap=True, overflow="ellipsis", ratio=1, min_width=8)
+    made = table("job", "state", "done", "failed", "tok/s", *(["created"] if wide else []), "name")
+    for column in made.columns[2:5]:
+        column.justify = "right"
     for job in jobs:
         failed = Text(str(job.counts.failed), style="red" if job.counts.failed else "dim")
         row: list[str | Text] = [job.id, state_text(job.state), f"{job.counts.done}/{job.counts.total}", failed]
         row += [number(tokens_per_s(job), 1), *([moment(job.created_at)] if wide else []), excerpt(job.name)]
         made.add_row(*row)
-    return made
+    return fit(made, width)
 
 
 def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from rich.console import Console
@@ -23,6 +22,8 @@ from db.records import JobRecord, ResultRecord
 from db.specs import CellSpec
 from db.status import JOB_ENDED, ResultState
 
+#: Characters in a line of a table in a file.
+FILE_WIDTH = 160
 FORMATS = ("table", "jsonl", "csv", "md")
 
 
@@ -88,25 +89,27 @@ def _write_file(path: Path, form: str, found: Iterable[ResultRecord], cells: lis
     """Write beside *path* and move it there at the end, so that no reader ever meets half a file."""
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(descriptor, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
+                _write_onto(file, form, found, cells)
+                file.flush()
+                os.fchmod(descriptor, 0o666 & ~_umask())
+                os.fsync(descriptor)
+            os.replace(name, path)  # noqa: PTH105
+        except BaseException:
+            os.unlink(name)  # noqa: PTH108
+            raise
     except OSError as error:
         raise NockaError(f"cannot write {path}: {error.strerror}") from error
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
-            if form == "table":
-                _table_onto(
-                    Console(file=file, width=160, highlight=False, markup=False, emoji=False), list(found), cells
-                )
-            else:
-                file.writelines(_lines(form, found, cells))
-            file.flush()
-            os.fchmod(descriptor, 0o666 & ~_umask())
-            os.fsync(descriptor)
-        os.replace(name, path)  # noqa: PTH105
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)  # noqa: PTH108
-        raise
     say(f"Written: {path}")
+
+
+def _write_onto(file: TextIO, form: str, found: Iterable[ResultRecord], cells: list[CellSpec]) -> None:
+    if form == "table":
+        out = Console(file=file, width=FILE_WIDTH, color_system=None, highlight=False, markup=False, emoji=False)
+        _table_onto(out, list(found), cells)
+    else:
+        file.writelines(_lines(form, found, cells))
 
 
 def _umask() -> int:
@@ -187,7 +190,7 @@ def _show_result(out: Console, result: ResultRecord, against: str) -> None:
         _section(out, f"answer ({result.finish_reason})", result.text)
     tries = f"{result.attempts} {'try' if result.attempts == 1 else 'tries'}"
     figures = [f"{name:<24}{_figure(value)}" for name, value in result.metrics.items() if name != "trace"]
-    _section(out, f"figures ({tries}, finished {moment(result.finished_at)})", "\n".join(figures))
+    _section(out, f"figures ({tries}, ended {moment(result.finished_at)})", "\n".join(figures))
     if result.metrics.get("trace"):
         trace = " ".join("/".join(str(count) for count in step) for step in result.metrics["trace"])
         _section(out, "rounds (drafted/proposed/accepted)", trace)
