@@ -97,6 +97,15 @@ def worker(isolated_environment: Path) -> Iterator[PlayedWorker]:
         yield PlayedWorker(client)
 
 
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    folder = tmp_path / "raporty"
+    folder.mkdir()
+    for number in range(1, 4):
+        (folder / f"raport-{number}.txt").write_text(f"Treść raportu {number}.", encoding="utf-8")
+    return folder
+
+
 def finished(text: str, tokens_per_s: float = 20.0, **metrics: Any) -> Finished:
     """A generation of ten tokens, its figures as the engine hands them out."""
     figures = {
