@@ -19,22 +19,21 @@ from worker.engine.values import Drafting, ModelRef
 
 
 class Models:
-    """The loaded models and the decoder made of them. For one thread: MLX arrays belong to the thread that made them."""
+    """The loaded models and the decoders made of them. For one thread only, as MLX arrays are."""
 
     def __init__(self) -> None:
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting], Decoder] = {}
 
     def decoder(self, target: ModelRef, drafting: Drafting) -> Decoder:
-        """A decoder for this configuration; what it needs is loaded, and what it does not need makes room.
+        """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
         Raises ModelNotLoadable or DraftMismatch.
         """
         key = (target, drafting)
         if key not in self._decoders:
-            needed = {target} if drafting.draft is None else {target, drafting.draft}
-            if not needed <= self._loaded.keys():
-                self._make_room(needed)
+            if target not in self._loaded:
+                self._make_room()
             model = self._model(target)
             draft = None if drafting.draft is None else self._model(drafting.draft)
             drafter = _drafter(model, draft, drafting)
@@ -46,10 +45,7 @@ class Models:
             self._loaded[ref] = load(ref)
         return self._loaded[ref]
 
-    def _make_room(self, needed: set[ModelRef]) -> None:
-        """Let go of every model that is not *needed*, unless the target stays: then its other drafts may too."""
-        if self._loaded.keys() & needed:
-            return
+    def _make_room(self) -> None:
         self._decoders.clear()
         self._loaded.clear()
         gc.collect()

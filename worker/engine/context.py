@@ -50,7 +50,7 @@ class Context:
         else:
             self._tokens = self.tokens
             self._tokens.extend(ids)
-            ids = mx.array(ids)
+            ids = mx.array(list(ids), dtype=mx.int32)
         return self.model.forward(ids, self._cache)
 
     def rewind(self, length: int) -> None:
@@ -97,13 +97,13 @@ class Context:
         This is plain decoding, double-buffered. At the end all but the last yielded token are read.
         """
         drawn = choose(self.append([token])[-1:], len(self))
-        mx.async_eval(drawn)
+        mx.async_eval(drawn)  # type: ignore[no-untyped-call]
         for index in range(count):
             ahead = None
             if index + 1 < count:
                 ahead = choose(self.append(drawn), len(self))
-                mx.async_eval(ahead)
-            yield int(drawn.item())
+                mx.async_eval(ahead)  # type: ignore[no-untyped-call]
+            yield int(drawn.item())  # type: ignore[arg-type]
             if index % CLEAR_EVERY_TOKENS == CLEAR_EVERY_TOKENS - 1:
                 mx.clear_cache()
             if ahead is not None:

@@ -58,6 +58,7 @@ class Decoder:
                 run.plain()
             else:
                 run.speculate(drafter, self._k)
+                drafter.finish(run.tokens)
         return run.generation()
 
     def _prompt(self, request: Request) -> list[int]:
@@ -70,8 +71,8 @@ class Decoder:
             raise PromptNotUsable("the prompt has no tokens")
         if len(prompt) >= self._target.context_tokens:
             raise PromptTooLong(
-                f"the prompt has {len(prompt)} tokens and {self._target.ref.source} reads {self._target.context_tokens}; "
-                "shorten the text or split it"
+                f"the prompt has {len(prompt)} tokens and {self._target.ref.source} reads "
+                f"{self._target.context_tokens}; shorten the text or split it"
             )
         return prompt
 
@@ -126,7 +127,7 @@ class Run:
             started = time.perf_counter()
             draft = drafter.propose(self.tokens, k, min(self._emitter.left - 1, MAX_PROPOSED))
             drafted = time.perf_counter()
-            proposal = mx.array(draft.tokens, dtype=mx.int32)
+            proposal = self._in_vocabulary(draft.tokens)
             logits = self.context.append(mx.concatenate([mx.array([self.tokens[-1]], dtype=mx.int32), proposal]))
             own = self._sampler.choose(logits, len(self.tokens), self._seen, proposal)
             mx.eval(own, proposal)
@@ -163,6 +164,14 @@ class Run:
             finish_reason=self._emitter.finish_reason or "interrupted",
             metrics=metrics,
         )
+
+    def _in_vocabulary(self, ids: tuple[int, ...] | mx.array) -> mx.array:
+        """*ids* up to the first that the target does not have; a drafter's error must not become a wrong read."""
+        if isinstance(ids, mx.array):
+            return ids.astype(mx.int32)
+        size = self.context.model.vocab_size
+        wrong = next((index for index, token_id in enumerate(ids) if not 0 <= token_id < size), len(ids))
+        return mx.array(ids[:wrong], dtype=mx.int32)
 
     def _choose_next(self, logits: mx.array, position: int) -> mx.array:
         drawn = self._sampler.choose(logits, position, self._seen)

@@ -9,7 +9,7 @@ from worker.engine.tokenizer import Tokenizer
 
 
 class Emitter:
-    """Collects the tokens of one answer. Text is released only when it is certain: whole characters, no half stop string."""
+    """Collects the tokens of one answer. Text is released when it is certain: whole characters, no half stop string."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, stop: Sequence[str] = ()) -> None:
         self._tokenizer = tokenizer

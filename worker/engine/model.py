@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
+from mlx.nn.layers.base import Module
 from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load_model, load_tokenizer
@@ -30,7 +30,7 @@ class Model:
     ref: ModelRef
     #: The commit it was loaded from, where the files came from a hub.
     revision: str | None
-    network: nn.Module
+    network: Module
     tokenizer: Tokenizer
     #: The type of its unquantised weights.
     dtype: str
@@ -83,7 +83,7 @@ def load(ref: ModelRef) -> Model:
     mx.eval(network.parameters())
     if on_metal():
         mx.set_wired_limit(int(mx.device_info()["max_recommended_working_set_size"]))
-    weights = [weight for _, weight in tree_flatten(network.parameters())]
+    weights: list[mx.array] = list(dict(tree_flatten(network.parameters())).values())
     floating = [weight.dtype for weight in weights if mx.issubdtype(weight.dtype, mx.floating)]
     return Model(
         ref=ref,
@@ -112,12 +112,13 @@ def _locate(ref: ModelRef) -> tuple[Path, str | None]:
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelNotLoadable(
             f"{ref.source} is neither a folder here nor a repository that could be downloaded "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}); see `nocka models` for names, or give a local folder"
+            f"({type(error).__name__}: {str(error).splitlines()[0]}); "
+            "see `nocka models` for names, or give a local folder"
         ) from error
     return folder, folder.name
 
 
-def _cast(network: nn.Module, dtype: str, quantized: bool) -> None:
+def _cast(network: Module, dtype: str, quantized: bool) -> None:
     """Hold the floating weights as asked. `auto`: as stored on Metal and when quantised, else float32 on the CPU."""
     if dtype == "auto":
         dtype = "stored" if on_metal() or quantized else "float32"

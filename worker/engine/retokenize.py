@@ -1,7 +1,7 @@
 """A growing text in another tokenizer's tokens, kept as that tokenizer would cut the whole text.
 
-Only the changed tail is encoded again: everything before the last word is final, since no token spans the boundary between
-a word and the space before the next. Pure: no model.
+Only the changed tail is encoded again: everything before the last word is final, since no token spans the boundary
+between a word and the space before the next. Pure: no model.
 """
 
 from __future__ import annotations

@@ -46,27 +46,22 @@ class Sampler:
     ) -> mx.array:
         """The target's token at each row of *logits* (m, V), the first row at *position*: ids (m,), lazy.
 
+        A draft of the same tokenizer may be padded to another width; it draws with the same noise all the same.
         *mask* holds the committed tokens; row j has seen *proposal*[:j] too, which stands whenever row j counts.
         """
+        logits = logits[:, : self._vocab_size]
         if mask is not None:
             logits = self._penalize(logits, mask, proposal)
         if self._sampling.temperature == 0.0:
             return mx.argmax(logits, axis=-1)
         scaled = self._filter(logits.astype(mx.float32) * (1.0 / self._sampling.temperature))
         noise = mx.stack([self._noise(position + row) for row in range(logits.shape[0])])
-        return mx.argmax(scaled + self._fit(noise, logits.shape[1]), axis=-1)
+        return mx.argmax(scaled + noise[:, : logits.shape[1]], axis=-1)
 
     def _noise(self, position: int) -> mx.array:
         """Gumbel noise (V,) of *position*, always of the target's width: MLX's bits depend on the shape asked for."""
         key = mx.array([self._key_high, (self._key_low + position) & 0xFFFFFFFF], dtype=mx.uint32)
         return mx.random.gumbel((self._vocab_size,), key=key)
-
-    def _fit(self, noise: mx.array, width: int) -> mx.array:
-        """*noise* for logits of another width: a draft of the same tokenizer may be padded differently."""
-        if width <= self._vocab_size:
-            return noise[:, :width]
-        padding = mx.full((noise.shape[0], width - self._vocab_size), -mx.inf)
-        return mx.concatenate([noise, padding], axis=1)
 
     def _penalize(self, logits: mx.array, mask: mx.array, proposal: mx.array | None) -> mx.array:
         rows = mask[None]
@@ -74,9 +69,6 @@ class Sampler:
             drafted = mx.arange(self._vocab_size)[None] == proposal[:, None]  # (m - 1, V)
             earlier = mx.cumsum(drafted.astype(mx.int32), axis=0) > 0
             rows = mx.concatenate([rows, mx.logical_or(rows, earlier)])
-        rows = rows[:, : logits.shape[1]]
-        if rows.shape[1] < logits.shape[1]:
-            rows = mx.pad(rows, [(0, 0), (0, logits.shape[1] - rows.shape[1])])
         penalty = self._sampling.repetition_penalty
         return mx.where(rows, mx.where(logits > 0, logits / penalty, logits * penalty), logits)
 

@@ -1,8 +1,8 @@
 """Token id -> bytes, one table per tokenizer. Across tokenizers everything is bytes.
 
-A tokenizer spells its pieces in one of two ways: in the byte-level alphabet (GPT-2, Qwen, Llama 3), where each character
-stands for one byte, or as text with U+2581 for a space and `<0xXX>` for a byte that has no piece (SentencePiece: Mistral,
-Bielik). A control token has no bytes.
+A tokenizer spells its pieces in one of two ways: in the byte-level alphabet (GPT-2, Qwen, Llama 3), where each
+character stands for one byte, or as text with U+2581 for a space and `<0xXX>` for a byte that has no piece
+(SentencePiece: Mistral, Bielik). A control token has no bytes.
 """
 
 from __future__ import annotations
@@ -69,6 +69,20 @@ def ids_by_bytes(table: list[bytes]) -> dict[bytes, int]:
         if spelled and (spelled not in exact or len(spelled) == 1):
             exact[spelled] = token_id
     return exact
+
+
+def likeliest_starts(exact: dict[bytes, int]) -> dict[bytes, int]:
+    """For each incomplete UTF-8 character, the token of one character that it most likely becomes.
+
+    Vocabularies list frequent characters first, so that is the lowest id.
+    """
+    starts: dict[bytes, int] = {}
+    for spelled, token_id in exact.items():
+        if len(spelled) > 1 and complete_utf8(spelled[:-1]) == 0 and complete_utf8(spelled) == len(spelled):
+            for size in range(1, len(spelled)):
+                known = starts.get(spelled[:size], token_id)
+                starts[spelled[:size]] = min(known, token_id)
+    return starts
 
 
 def complete_utf8(data: bytes) -> int:

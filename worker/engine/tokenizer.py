@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 from transformers import PreTrainedTokenizerBase
 
 from worker.engine.errors import PromptNotUsable
-from worker.engine.token_bytes import byte_table, complete_utf8, ids_by_bytes
+from worker.engine.token_bytes import byte_table, complete_utf8, ids_by_bytes, likeliest_starts
 from worker.engine.values import Turn
 
 FIRST_STAND_IN = 0xF0000  # a private-use plane: no text of a user should hold it, and it is checked
@@ -31,6 +31,7 @@ class Tokenizer:
         description = json.loads(backend.to_str())
         self.table = byte_table(backend)
         self.exact = ids_by_bytes(self.table)
+        self._starts = likeliest_starts(self.exact)
         self.eos_ids = frozenset(eos_ids)
         #: The token that ends a turn, to propose where a draft ends its own.
         self.end_of_turn = int(
@@ -69,6 +70,13 @@ class Tokenizer:
             start += 1
         whole = data[start : start + complete_utf8(data[start:])]
         return ids + self.encode_middle(whole.decode(errors="replace"))
+
+    def guess_character(self, start: bytes) -> list[int]:
+        """Ids for an incomplete UTF-8 character: the token it most likely becomes, else its bytes one by one."""
+        if start in self._starts:
+            return [self._starts[start]]
+        single = [start[index : index + 1] for index in range(len(start))]
+        return [self.exact[byte] for byte in single] if all(byte in self.exact for byte in single) else []
 
     def spell(self, ids: Sequence[int]) -> bytes:
         """The bytes of *ids*, control tokens left out, a first space kept."""

@@ -34,20 +34,24 @@ def in_context(target: Tokenizer, committed: Sequence[int], data: bytes) -> list
     """*data* encoded behind the text of the last *committed* target tokens and cut off at their end by byte offset.
 
     Where the encoding merges across that end, or does not give the bytes back (a normalising tokenizer), *data* is
-    encoded alone, so the committed tokens stay as they are. A trailing incomplete character is left out.
+    encoded alone, so the committed tokens stay as they are. A last, incomplete character is guessed.
     """
     window = context_window(target, committed)
-    text = (window + data)[: complete_utf8(window + data)]
+    whole = complete_utf8(window + data) - len(window)
+    if whole < 0:
+        return target.encode_bytes(data)
+    return _behind(target, window, data[:whole]) + target.guess_character(data[whole:])
+
+
+def _behind(target: Tokenizer, window: bytes, data: bytes) -> list[int]:
+    text = window + data
     ids = target.encode_middle(text.decode(errors="replace"))
-    covered = 0
-    for index, token_id in enumerate(ids):
-        if covered >= len(window):
-            break
-        covered += len(target.table[token_id])
-    else:
-        index = len(ids)
+    covered = first = 0
+    while first < len(ids) and covered < len(window):
+        covered += len(target.table[ids[first]])
+        first += 1
     if covered == len(window) and target.spell(ids) == text:
-        return ids[index:]
+        return ids[first:]
     return target.encode_bytes(data)
 
 

@@ -73,6 +73,8 @@ class Draft:
     draft_tokens: int = 0
     #: Seconds spent on the host between the two vocabularies.
     translate_s: float = 0.0
+    #: How many of `tokens` the drafter expects to stand, where it can tell.
+    expected: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)

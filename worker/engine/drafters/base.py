@@ -23,3 +23,6 @@ class Drafter(Protocol):
 
         *tokens* grows between calls and is never changed before its old end. An empty proposal makes a plain step.
         """
+
+    def finish(self, tokens: Sequence[int]) -> None:
+        """End the request with all its *tokens*, prompt and answer. A drafter with a memory learns from them here."""

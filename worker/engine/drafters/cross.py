@@ -23,7 +23,8 @@ class CrossDrafter:
     """Proposes what *draft* would say, in tokens of *target*. The draft reads the conversation in its own template.
 
     Per round only the changed tail of the text is encoded for the draft, and its cache keeps the longest common prefix;
-    accepted tokens and the target's own ride along with the next draft step.
+    accepted tokens and the target's own ride along with the next draft step. Where the committed text ends inside a
+    token that the draft drew and still agrees with it, the draft keeps that token and its rest is proposed first.
     """
 
     def __init__(self, target: Tokenizer, draft: Model, translation: str) -> None:
@@ -39,30 +40,75 @@ class CrossDrafter:
         self._context = Context(self._draft)
         self._text = Retokenized(tokenizer, prefix)
         self._read_target = len(prompt)
+        # How many ids of the text are surely the first ones in the draft's context.
+        self._in_step = len(prefix)
+        # The last round: how many ids the draft had read, what it said behind them, and the bytes of its reading that
+        # were not committed yet.
+        self._base = len(prefix)
+        self._said: list[int] = []
+        self._ahead = b""
         self._context.prefill(prefix[:-1], interrupted)
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
         started = time.perf_counter()
-        unchanged = self._text.extend(self._target.spell(tokens[self._read_target :]))
+        data = self._target.spell(tokens[self._read_target :])
         self._read_target = len(tokens)
-        ids = self._text.ids
-        if min(k, limit) < 1 or len(ids) + k > self._draft.context_tokens:
+        self._in_step = min(self._in_step, self._text.extend(data))
+        kept = self._kept(data) if self._translation == "context" else None
+        said, self._said = self._said, []
+        if min(k, limit) < 1 or len(self._text.ids) + k > self._draft.context_tokens:
+            self._ahead = b""
             return Draft()
-        common = self._context.keep_common(ids, min(unchanged, len(self._context)))
+        unread = self._stand_on_text() if kept is None else self._stand_on_said(said[:kept])
+        prepared = time.perf_counter()
+        self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
+        drawn = time.perf_counter()
+        pending = self._text.pending if kept is None else b""
+        proposal = self._translate(tokens, self._ahead, pending)[: min(limit, MAX_PROPOSED)]
+        return Draft(tuple(proposal), k, time.perf_counter() - drawn + prepared - started)
+
+    def finish(self, tokens: Sequence[int]) -> None:
+        """Nothing is remembered."""
+
+    def _kept(self, data: bytes) -> int | None:
+        """How many tokens of the last round reach beyond *data*, just committed, and agree with it; None where none do.
+
+        Leaves in `_ahead` the bytes that they reach beyond it.
+        """
+        ahead, self._ahead = self._ahead, b""
+        for count in range(len(self._said) + 1):
+            if count:
+                piece = self._draft.tokenizer.spell(self._said[count - 1 : count])
+                if not piece:
+                    return None
+                ahead += piece
+            if len(ahead) > len(data) > 0:
+                self._ahead = ahead[len(data) :] if ahead.startswith(data) else b""
+                return count if self._ahead else None
+        return None
+
+    def _stand_on_said(self, said: Sequence[int]) -> list[int]:
+        """Let the draft go on behind *said*, words of its own; returns the one id it has to read for that."""
+        read = [*self._context.tokens[self._base - 1 : self._base], *said]
+        self._base += len(said)
+        self._context.rewind(self._base - 1)
+        return read[-1:]
+
+    def _stand_on_text(self) -> list[int]:
+        """Let the draft go on behind the committed text; returns the ids it has to read for that, at least one."""
+        ids = self._text.ids
+        common = self._context.keep_common(ids, min(self._in_step, len(self._context)))
         if common == len(ids):
             common -= 1
             self._context.rewind(common)
-        translate_s = time.perf_counter() - started
-        drafted: list[int] = self._context.roll(ids[common:], k, _greedy).tolist()  # type: ignore[assignment]
-        started = time.perf_counter()
-        proposal = self._translate(tokens, drafted)[: min(limit, MAX_PROPOSED)]
-        return Draft(tuple(proposal), k, translate_s + time.perf_counter() - started)
+        self._base = self._in_step = len(ids)
+        return ids[common:]
 
-    def _translate(self, tokens: Sequence[int], drafted: Sequence[int]) -> list[int]:
-        """*drafted* in target tokens; the target's end of turn stands where the draft ends its own."""
+    def _translate(self, tokens: Sequence[int], ahead: bytes, pending: bytes) -> list[int]:
+        """What the draft said behind *tokens*, in target tokens; where it ends its turn stands the target's end."""
         tokenizer = self._draft.tokenizer
-        said, ends = _until_control(tokenizer, drafted)
-        pieces = _clip(tokenizer, said, self._text.pending)
+        said, ends = _until_control(tokenizer, self._said)
+        pieces = _clip(tokenizer, said, pending)
         if pieces is None:
             return []
         match self._translation:
@@ -72,7 +118,7 @@ class CrossDrafter:
             case "naive":
                 proposal = translate.naive(self._target, tokenizer.decode(said))
             case _:
-                proposal = translate.in_context(self._target, tokens, b"".join(pieces))
+                proposal = translate.in_context(self._target, tokens, ahead + b"".join(pieces))
         return [*proposal, self._target.end_of_turn] if ends else proposal
 
 

@@ -29,3 +29,6 @@ class NeuralDrafter:
         common = self._context.keep_common(tokens, min(self._agreed, len(self._context)))
         self._agreed = len(tokens)
         return Draft(self._context.roll(tokens[common:], count, self._sampler.choose), count)
+
+    def finish(self, tokens: Sequence[int]) -> None:
+        """Nothing is remembered."""
