@@ -19,7 +19,6 @@ from worker.engine.model import Model, load
 from worker.engine.sampling import Sampler
 from worker.engine.values import Draft, Request, Sampling
 
-
 #: A penalty that changes almost every greedy choice, so that a forgotten token shows.
 HARSH = Sampling(repetition_penalty=4.0)
 
