@@ -22,6 +22,7 @@ class Models:
     """The loaded models and the decoders made of them. For one thread only, as MLX arrays are."""
 
     def __init__(self) -> None:
+        self._target: ModelRef | None = None
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting], Decoder] = {}
 
@@ -32,8 +33,9 @@ class Models:
         """
         key = (target, drafting)
         if key not in self._decoders:
-            if target not in self._loaded:
-                self._make_room()
+            if target != self._target:
+                self._make_room({target, drafting.draft})
+                self._target = target
             model = self._model(target)
             draft = None if drafting.draft is None else self._model(drafting.draft)
             drafter = _drafter(model, draft, drafting)
@@ -45,9 +47,9 @@ class Models:
             self._loaded[ref] = load(ref)
         return self._loaded[ref]
 
-    def _make_room(self) -> None:
+    def _make_room(self, needed: set[ModelRef | None]) -> None:
         self._decoders.clear()
-        self._loaded.clear()
+        self._loaded = {ref: model for ref, model in self._loaded.items() if ref in needed}
         gc.collect()
         mx.clear_cache()
 
