@@ -167,7 +167,7 @@ def test_cross_draft_reads_what_is_committed(target: Model, name: str) -> None:
         prompt = len(target.tokenizer.conversation(request.turns or ()))
         committed = target.tokenizer.spell(tokens[prompt:])
         read = tokenizer.spell(cross._context.tokens[prefix:])
-        assert read.startswith(committed[: len(committed) - len(cross._text.pending)])
+        assert read.startswith(committed[: len(committed) - len(cross._reading.pending)])
 
     watched = Watched(cross, check)
     for text in TEXTS:

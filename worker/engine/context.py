@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache, QuantizedKVCache
+from mlx_lm.models.cache import KVCache, QuantizedKVCache, RotatingKVCache
 
 from worker.engine.model import Model
 
@@ -14,15 +15,19 @@ Choose = Callable[[mx.array, int], mx.array]
 
 PREFILL_CHUNK_TOKENS = 512
 CLEAR_EVERY_TOKENS = 256
+#: A sliding window can be rewound this many tokens behind the longest it has been.
+REWIND_TOKENS = 256
 
 
 class Context:
-    """What one model has read. `tokens` and the cache always have the same length."""
+    """What one model has read. `tokens` and the cache always have the same length, skipped tokens aside."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._cache = model.new_cache()
+        self._cache = _new_cache(model)
         self._tokens: list[int] = []
+        #: How many of the first tokens were left out, since all of them do not fit into what the model can read.
+        self.skipped = 0
         # Tokens read but not yet known on the host; each is (n,).
         self._lazy: list[mx.array] = []
 
@@ -39,9 +44,15 @@ class Context:
         return len(self._tokens) + sum(ids.size for ids in self._lazy)
 
     @property
-    def can_rewind(self) -> bool:
-        """Whether every layer's cache can go back exactly."""
-        return all(isinstance(layer, KVCache | QuantizedKVCache) for layer in self._cache)
+    def obstacle(self) -> str | None:
+        """Why this context cannot be rewound exactly; None where it can."""
+        exact = (KVCache, QuantizedKVCache, Window)
+        kinds = [type(layer).__name__ for layer in self._cache if not isinstance(layer, exact)]
+        return f"the {kinds[0]} of a layer cannot be rewound" if kinds else None
+
+    def fits(self, length: int) -> bool:
+        """Whether the tokens may become *length* without leaving more of them out."""
+        return length - self.skipped <= self.model.context_tokens
 
     def append(self, ids: mx.array | Sequence[int]) -> mx.array:
         """Read *ids* (n,): the logits rows (n, V) that they give; lazy."""
@@ -59,29 +70,36 @@ class Context:
         if surplus < 0:
             raise ValueError(f"cannot rewind {len(self.tokens)} tokens to {length}")
         if surplus:
+            if length < self._earliest:
+                raise RuntimeError(f"cannot rewind to {length} tokens: only from {self._earliest} on all is held")
             for layer in self._cache:
                 if layer.trim(surplus) != surplus:
                     raise RuntimeError(f"a {type(layer).__name__} could not be rewound by {surplus} tokens")
             del self._tokens[length:]
 
-    def keep_common(self, ids: Sequence[int], start: int = 0) -> int:
-        """Rewind to the longest common prefix with *ids*, known to reach *start*; returns its length."""
+    def follow(self, ids: Sequence[int], start: int = 0, room: int = 0) -> list[int]:
+        """Rewind to what is common with *ids*, known to reach *start*; returns what is left to read, at least one id.
+
+        Where *ids* and *room* more do not fit, or a layer cannot go back so far, the last part of *ids* is read anew.
+        """
         read = self.tokens
-        common, end = start, min(len(read), len(ids))
+        end = min(len(read), len(ids) - 1)
+        common = min(start, end)
         while common < end and read[common] == ids[common]:
             common += 1
-        self.rewind(common)
-        return common
+        if common >= self._earliest and self.fits(len(ids) + room):
+            self.rewind(common)
+            return list(ids[common:])
+        unread = self._begin(ids, room)
+        self._read(unread[:-1], lambda: False)
+        return unread[-1:]
 
     def prefill(self, ids: Sequence[int], interrupted: Callable[[], bool]) -> bool:
-        """Read *ids* in chunks, asking *interrupted* between them; whether all were read."""
-        for start in range(0, len(ids), PREFILL_CHUNK_TOKENS):
-            if interrupted():
-                return False
-            self.append(ids[start : start + PREFILL_CHUNK_TOKENS])
-            mx.eval([layer.state for layer in self._cache])
-            mx.clear_cache()
-        return not interrupted()
+        """Begin with *ids*, read in chunks, asking *interrupted* between them; whether all were read.
+
+        Of more ids than the model can read, only the last are read.
+        """
+        return self._read(self._begin(ids, 1), interrupted)
 
     def roll(self, ids: Sequence[int], count: int, choose: Choose) -> mx.array:
         """Read *ids*, then draw *count* tokens, all but the last of which are read too: (count,), lazy."""
@@ -111,5 +129,110 @@ class Context:
 
     def check(self) -> None:
         """Assert that cache and tokens agree in every layer."""
+        read = len(self) - self.skipped
         for layer in self._cache:
-            assert layer.offset == len(self), f"{type(layer).__name__}: offset {layer.offset}, {len(self)} tokens"
+            assert layer.offset == read, f"{type(layer).__name__}: offset {layer.offset}, {read} tokens"
+
+    @property
+    def _earliest(self) -> int:
+        """The shortest length that every layer can be rewound to."""
+        return self.skipped + max((layer.earliest for layer in self._cache if isinstance(layer, Window)), default=0)
+
+    def _begin(self, ids: Sequence[int], room: int) -> list[int]:
+        """Forget everything; returns the part of *ids* to read, all of it where *room* more fit behind it."""
+        self._cache = _new_cache(self.model)
+        self._lazy.clear()
+        capacity = self.model.context_tokens
+        self.skipped = 0 if len(ids) + room <= capacity else len(ids) - capacity // 2
+        self._tokens = list(ids[: self.skipped])
+        return list(ids[self.skipped :])
+
+    def _read(self, ids: Sequence[int], interrupted: Callable[[], bool]) -> bool:
+        for start in range(0, len(ids), PREFILL_CHUNK_TOKENS):
+            if interrupted():
+                return False
+            self.append(ids[start : start + PREFILL_CHUNK_TOKENS])
+            mx.eval([layer.state for layer in self._cache])
+            mx.clear_cache()
+        return not interrupted()
+
+
+class Window(RotatingKVCache):  # type: ignore[misc]
+    """The cache of a layer that sees the last `max_size` tokens. Unlike its parent it can be rewound exactly.
+
+    It holds them in the order of the text, and for a while those before them, so that a rewound window is full again.
+    """
+
+    keys: mx.array | None
+    values: mx.array | None
+
+    def __init__(self, max_size: int) -> None:
+        super().__init__(max_size)
+        self._dropped = 0  # tokens at the front of the text that are no longer held
+        self._last_read = 0
+
+    @property
+    def earliest(self) -> int:
+        """The shortest length at which the window before the next token is whole."""
+        return self._dropped + self.max_size - 1 if self._dropped else 0
+
+    @property
+    def state(self) -> tuple[mx.array | None, mx.array | None]:
+        return self.keys, self.values
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add *keys* and *values* (B, H, n, D); returns all that the n tokens may see."""
+        count = keys.shape[2]
+        held = self.offset - self._dropped
+        if self.keys is None or held + count > self.keys.shape[2]:
+            kept = min(held, self.max_size - 1 + REWIND_TOKENS)
+            self.keys = _with_room(self.keys, held - kept, held, keys)
+            self.values = _with_room(self.values, held - kept, held, values)
+            self._dropped, held = self.offset - kept, kept
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys[..., held : held + count, :] = keys
+        self.values[..., held : held + count, :] = values
+        self.offset += count
+        self._last_read = count
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """What the last tokens read may see."""
+        end = self.offset - self._dropped
+        start = end - self._last_read - min(self.offset - self._last_read, self.max_size - 1)
+        assert self.keys is not None
+        assert self.values is not None
+        return self.keys[..., start:end, :], self.values[..., start:end, :]
+
+    def is_trimmable(self) -> bool:
+        return True
+
+    def trim(self, n: int) -> int:
+        """Forget the last *n* tokens; returns *n*, or 0 where what came before them is no longer held."""
+        if self.offset - n < self.earliest:
+            return 0
+        self.offset -= n
+        return n
+
+    def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> Any:  # noqa: N803
+        """The mask of the next *N* tokens over what `update_and_fetch` will return for them."""
+        if N > 1:
+            return super().make_mask(N, window_size=window_size, return_array=return_array)
+        seen = min(self.offset + 1, self.max_size)
+        return None if window_size is None or seen <= window_size else mx.arange(seen) >= seen - window_size
+
+
+def _new_cache(model: Model) -> list[Any]:
+    return [
+        Window(layer.max_size) if type(layer) is RotatingKVCache and layer.keep == 0 else layer
+        for layer in model.new_cache()
+    ]
+
+
+def _with_room(buffer: mx.array | None, start: int, end: int, fresh: mx.array) -> mx.array:
+    """*buffer*[start:end] (along the tokens) with room behind it for *fresh* and for the next reads."""
+    heads, step = fresh.shape[:2], Window.step
+    rounded = (fresh.shape[2] + step - 1) // step * step
+    room = mx.zeros((*heads, rounded, fresh.shape[3]), fresh.dtype)
+    return room if buffer is None else mx.concatenate([buffer[..., start:end, :], room], axis=2)

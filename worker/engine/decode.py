@@ -51,8 +51,8 @@ class Decoder:
         run = Run(Context(self._target), prompt, sampler, emitter, interrupted, on_text)
         mx.reset_peak_memory()
         drafter = self._drafter
-        if drafter is not None and not run.context.can_rewind:
-            drafter, run.off_reason = None, "the target's cache cannot be rewound"
+        if drafter is not None and run.context.obstacle is not None:
+            drafter, run.off_reason = None, f"the target: {run.context.obstacle}"
         if run.prefill(request, drafter):
             if drafter is None:
                 run.plain()

@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import mlx.core as mx
 
 from worker.engine import translate
-from worker.engine.context import Context
 from worker.engine.drafters.base import MAX_PROPOSED
 from worker.engine.model import Model
-from worker.engine.retokenize import Retokenized
+from worker.engine.reading import Reading
 from worker.engine.sampling import Sampler
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Draft, Request
@@ -33,37 +32,34 @@ class CrossDrafter:
         self._translation = translation
 
     def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
-        tokenizer = self._draft.tokenizer
-        prefix = (
-            tokenizer.raw(request.text) if request.text is not None else tokenizer.conversation(request.turns or ())
-        )
-        self._context = Context(self._draft)
-        self._text = Retokenized(tokenizer, prefix)
+        self._reading = Reading(self._draft, request)
+        self._context = self._reading.context
         self._read_target = len(prompt)
-        # How many ids of the text are surely the first ones in the draft's context.
-        self._in_step = len(prefix)
         # The last round: how many ids the draft had read, what it said behind them, and the bytes of its reading that
         # were not committed yet.
-        self._base = len(prefix)
+        self._base = len(self._reading.ids)
         self._said: list[int] = []
         self._ahead = b""
-        self._context.prefill(prefix[:-1], interrupted)
+        self._reading.prefill(interrupted)
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
         started = time.perf_counter()
         data = self._target.spell(tokens[self._read_target :])
         self._read_target = len(tokens)
-        self._in_step = min(self._in_step, self._text.extend(data))
+        self._reading.hear(data)
+        k = min(k, self._draft.context_tokens // 2)
         kept = self._kept(data) if self._translation == "context" else None
         said, self._said = self._said, []
-        if min(k, limit) < 1 or len(self._text.ids) + k > self._draft.context_tokens:
+        if kept is None or not self._context.fits(self._base + kept + k):
+            kept, self._ahead = None, b""
+        if min(k, limit) < 1:
             self._ahead = b""
             return Draft()
-        unread = self._stand_on_text() if kept is None else self._stand_on_said(said[:kept])
+        unread = self._stand_on_text(k) if kept is None else self._stand_on_said(said[:kept])
         prepared = time.perf_counter()
         self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
         drawn = time.perf_counter()
-        pending = self._text.pending if kept is None else b""
+        pending = self._reading.pending if kept is None else b""
         proposal = self._translate(tokens, self._ahead, pending)[: min(limit, MAX_PROPOSED)]
         return Draft(tuple(proposal), k, time.perf_counter() - drawn + prepared - started)
 
@@ -94,15 +90,10 @@ class CrossDrafter:
         self._context.rewind(self._base - 1)
         return read[-1:]
 
-    def _stand_on_text(self) -> list[int]:
-        """Let the draft go on behind the committed text; returns the ids it has to read for that, at least one."""
-        ids = self._text.ids
-        common = self._context.keep_common(ids, min(self._in_step, len(self._context)))
-        if common == len(ids):
-            common -= 1
-            self._context.rewind(common)
-        self._base = self._in_step = len(ids)
-        return ids[common:]
+    def _stand_on_text(self, room: int) -> list[int]:
+        """Let the draft go on behind the committed text; returns the ids it has to read for that."""
+        self._base = len(self._reading.ids)
+        return self._reading.unread(room)
 
     def _translate(self, tokens: Sequence[int], ahead: bytes, pending: bytes) -> list[int]:
         """What the draft said behind *tokens*, in target tokens; where it ends its turn stands the target's end."""

@@ -23,12 +23,12 @@ class NeuralDrafter:
         self._context.prefill(prompt[:-1], interrupted)
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
-        count = min(k, limit)
-        if count < 1 or len(tokens) + count > self._draft.context_tokens:
+        count = min(k, limit, self._draft.context_tokens // 2)
+        if count < 1:
             return Draft()
-        common = self._context.keep_common(tokens, min(self._agreed, len(self._context)))
+        unread = self._context.follow(tokens, min(self._agreed, len(self._context)), count)
         self._agreed = len(tokens)
-        return Draft(self._context.roll(tokens[common:], count, self._sampler.choose), count)
+        return Draft(self._context.roll(unread, count, self._sampler.choose), count)
 
     def finish(self, tokens: Sequence[int]) -> None:
         """Nothing is remembered."""
