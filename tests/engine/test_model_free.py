@@ -1,0 +1,133 @@
+"""Drafters without a model, on numbers small enough to follow by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worker.engine.drafters.base import Drafter
+from worker.engine.drafters.lookup import LookupDrafter
+from worker.engine.drafters.suffix import SuffixDrafter, commonest_way
+from worker.engine.sampling import Sampler
+from worker.engine.values import Request, Sampling
+
+REQUEST = Request(custom_id="a", text="a", max_tokens=64)
+SAMPLER = Sampler(Sampling(), "a", 100)
+
+
+def begun(drafter: Drafter, prompt: Sequence[int]) -> Drafter:
+    drafter.start(REQUEST, prompt, SAMPLER, lambda: False)
+    return drafter
+
+
+def answered(drafter: SuffixDrafter, *answers: Sequence[int]) -> SuffixDrafter:
+    """*drafter* after requests with these answers to the prompt 9 9."""
+    for answer in answers:
+        begun(drafter, [9, 9]).finish([9, 9, *answer])
+    return drafter
+
+
+def test_lookup_takes_the_latest_of_the_longest() -> None:
+    """1 2 3 stood before twice, last before 6; 3 alone was followed by 7 even later."""
+    prompt = [1, 2, 3, 5, 1, 2, 3, 6, 8, 0, 3, 7, 1, 2, 3]
+    drafter = begun(LookupDrafter(), prompt)
+
+    assert (6, 8, 0) == drafter.propose(prompt, 3, 16).tokens
+    assert (6, 8) == drafter.propose(prompt, 3, 2).tokens
+
+
+def test_lookup_learns_from_the_answer() -> None:
+    """What the target has emitted is looked up too; the next request begins with nothing of it."""
+    drafter = begun(LookupDrafter(), [1, 2])
+
+    assert () == drafter.propose([1, 2], 4, 4).tokens
+    assert (3, 1, 2) == drafter.propose([1, 2, 3, 1, 2], 4, 4).tokens
+    begun(drafter, [5, 1, 2])
+    assert () == drafter.propose([5, 1, 2], 4, 4).tokens
+
+
+def test_suffix_score_by_hand() -> None:
+    """Of four places behind 1 2 three went to 3 and two of these on to 4: 3/4 + 3/4 * 2/3 = 1.25."""
+    drafter = answered(SuffixDrafter(256), [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6])
+    draft = begun(drafter, [7, 1, 2]).propose([7, 1, 2], 16, 16)
+
+    assert (3, 4) == draft.tokens
+    assert pytest.approx(1.25) == draft.expected
+
+
+def test_suffix_trusts_a_match_for_its_own_length() -> None:
+    """Behind two known tokens two are proposed; behind six, six."""
+    drafter = answered(SuffixDrafter(256), list(range(10, 40)))
+
+    assert (12, 13) == begun(drafter, [5, 10, 11]).propose([5, 10, 11], 16, 16).tokens
+    prompt = [5, *range(10, 16)]
+    draft = begun(drafter, prompt).propose(prompt, 16, 16)
+    assert tuple(range(16, 22)) == draft.tokens
+    assert 6.0 == draft.expected
+
+
+def test_suffix_prefers_the_longer_match_wherever_it_stood() -> None:
+    """This request's own 2 3 -> 4 gives way to an earlier answer's 1 2 3 -> 5, and the other way round."""
+    drafter = answered(SuffixDrafter(256), [1, 2, 3, 5, 0, 0])
+    prompt = [2, 3, 4, 1, 2, 3]
+    assert 5 == begun(drafter, prompt).propose(prompt, 4, 4).tokens[0]
+
+    prompt = [7, 2, 3, 4, 7, 2, 3]
+    assert 4 == begun(drafter, prompt).propose(prompt, 4, 4).tokens[0]
+
+
+def test_suffix_remembers_no_prompts_and_nothing_across_answers() -> None:
+    """An earlier prompt's 9 9 leads nowhere, and the end of one answer does not lead into the next."""
+    drafter = answered(SuffixDrafter(256), [1, 2], [3, 4])
+
+    assert () == begun(drafter, [8, 9, 9]).propose([8, 9, 9], 4, 4).tokens
+    assert () == begun(drafter, [8, 1, 2]).propose([8, 1, 2], 4, 4).tokens
+
+
+def test_suffix_forgets_the_oldest_answers() -> None:
+    """Its memory is bounded: what was said 64 tokens ago is gone, what was said last is not."""
+    drafter = answered(SuffixDrafter(64), [1, 2, 3], list(range(10, 70)), [4, 5, 6])
+
+    assert () == begun(drafter, [1, 2]).propose([1, 2], 4, 4).tokens
+    assert (6,) == begun(drafter, [4, 5]).propose([4, 5], 4, 4).tokens
+
+
+def test_suffix_recalls_what_it_would_have_learnt() -> None:
+    """After a restart the answers of the store stand for those that were given."""
+    learnt = answered(SuffixDrafter(256), [1, 2, 3, 4], [1, 2, 5])
+    recalled = SuffixDrafter(256)
+    recalled.recall([[1, 2, 3, 4], [1, 2, 5]])
+
+    assert begun(learnt, [1, 2]).propose([1, 2], 4, 4) == begun(recalled, [1, 2]).propose([1, 2], 4, 4)
+
+
+def slowly(places: list[list[int]], length: int) -> tuple[list[int], float]:
+    """Token by token: the commonest among those that agree so far."""
+    way: list[int] = []
+    share = expected = 0.0
+    while len(way) < length:
+        agreeing = [place[len(way)] for place in places if place[: len(way)] == way and len(place) > len(way)]
+        if not agreeing:
+            break
+        best = max(agreeing.count(token) for token in agreeing)
+        token = next(token for token in agreeing if agreeing.count(token) == best)
+        share = (share if way else 1.0) * best / len(agreeing)
+        if share < 0.1:
+            break
+        way.append(token)
+        expected += share
+    return way, expected
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=8), max_size=9), st.integers(0, 8))
+@settings(max_examples=200, deadline=None)
+def test_the_commonest_way_is_that_of_counting(places: list[list[int]], length: int) -> None:
+    """The quick count over shared beginnings and the slow one token by token agree."""
+    way, expected = commonest_way(places, length)
+    slow_way, slow_expected = slowly(places, length)
+
+    assert slow_way == way
+    assert pytest.approx(slow_expected) == expected

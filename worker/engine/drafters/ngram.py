@@ -1,0 +1,40 @@
+"""An n-gram model over the target's own tokens: no translation, and next to no time (arXiv 2605.30580)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from worker.engine.drafters.base import MAX_PROPOSED
+from worker.engine.ngram_file import NgramFile
+from worker.engine.sampling import Sampler
+from worker.engine.values import Draft, Request
+
+
+class NgramDrafter:
+    """Proposes the likeliest next token k times over, backing off to shorter contexts, until none was seen.
+
+    `expected` is the sum of the chances that all tokens so far stand.
+    """
+
+    def __init__(self, model: NgramFile) -> None:
+        self._model = model
+
+    def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
+        context = list(tokens[1 - self._model.order :])
+        read = len(context)
+        chance, expected = 1.0, 0.0
+        while len(context) - read < min(k, limit, MAX_PROPOSED):
+            guess = self._model.guess(context)
+            if guess is None:
+                break
+            context.append(guess.token)
+            chance *= guess.share
+            expected += chance
+        proposal = context[read:]
+        return Draft(tuple(proposal), len(proposal), expected=expected)
+
+    def finish(self, tokens: Sequence[int]) -> None:
+        """Nothing is remembered."""

@@ -1,0 +1,126 @@
+"""Tokens in the order they came, and the places where their last few stood before. Bounded. Pure: no model.
+
+A ring: the oldest tokens make room. For grams of 8, 4 and 2 tokens each place knows the one before it of the same hash,
+so that nothing is ever searched through: a token costs the same at a thousand remembered ones as at a million.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from array import array
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+#: Grams by which places are found, and the longer matches that are told apart among the places found.
+GRAMS = {8: (16, 32), 4: (6,), 2: (3,)}
+#: No match is longer than this.
+REACH = 32
+#: Places looked at for each gram, the latest first.
+VISITS = 8
+#: Put between two texts: nothing continues across it.
+GAP = -1
+#: A token's size in the ring.
+BYTES = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Where the last `matched` tokens stood before: what followed there, the latest place first."""
+
+    matched: int = 0
+    continuations: Sequence[list[int]] = ()
+
+
+class History:
+    """Remembers the last *capacity* tokens (at least 64) in at most 40 bytes each."""
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 2 * REACH:
+            raise ValueError(f"a history of {capacity} tokens is too short; it needs {2 * REACH}")
+        self._capacity = capacity
+        self._size = 0
+        # The ring's first places stand again behind its end, so that no window wraps. Zeros that nobody has written
+        # yet cost no memory. A bytearray compares in place, and a memoryview of it holds the numbers.
+        self._bytes = bytearray(BYTES * (capacity + 2 * REACH))
+        self._ring = memoryview(self._bytes).cast("i")
+        buckets = 1 << (capacity - 1).bit_length()
+        self._mask = buckets - 1
+        # A place is the number of tokens up to its gram's end, so 0 is none.
+        self._chains = [(gram, _places(buckets), _places(capacity)) for gram in GRAMS]
+
+    def __len__(self) -> int:
+        return min(self._size, self._capacity)
+
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Remember *tokens* behind the others, GAP where a text ends."""
+        ring, capacity, mask = self._ring, self._capacity, self._mask
+        for token in tokens:
+            place = self._size % capacity
+            ring[place] = token
+            if place < 2 * REACH:
+                ring[capacity + place] = token
+            self._size = end = self._size + 1
+            for gram, latest, earlier in self._chains:
+                if end >= gram:
+                    start = (end - gram) % capacity
+                    bucket = crc32(ring[start : start + gram]) & mask
+                    earlier[end % capacity] = latest[bucket]
+                    latest[bucket] = end
+
+    def find(self, last: bytes, length: int, at_least: int = 0) -> Found:
+        """Where *last*, from `last_tokens`, stood before, the longest match: up to *length* tokens that followed there.
+
+        The end of this history itself, behind which nothing stands, is no such place. Matches shorter than *at_least*
+        are not looked for.
+        """
+        for gram, latest, earlier in self._chains:
+            if len(last) < BYTES * gram:
+                continue
+            if at_least > max(gram, *GRAMS[gram]):
+                break
+            ends = self._visit(last[-BYTES * gram :], latest, earlier)
+            if ends:
+                matched = gram
+                for longer in GRAMS[gram]:
+                    still = self._behind_gram(ends, last[-BYTES * longer :]) if len(last) >= BYTES * longer else []
+                    if not still:
+                        break
+                    matched, ends = longer, still
+                return Found(matched, [ahead for end in ends if (ahead := self._ahead(end, length))])
+        return Found()
+
+    def _visit(self, gram: bytes, latest: memoryview, earlier: memoryview) -> list[int]:
+        """The latest places behind *gram*; the chain holds those of the same hash."""
+        capacity, size = self._capacity, self._size
+        first = max(0, size - capacity) + len(gram) // BYTES
+        end = latest[crc32(gram) & self._mask]
+        ends = []
+        for _ in range(VISITS):
+            if end < first:
+                break
+            if end < size:
+                ends.append(end)
+            end = earlier[end % capacity]
+        return self._behind_gram(ends, gram) if ends else ends
+
+    def _behind_gram(self, ends: Sequence[int], gram: bytes) -> list[int]:
+        """Those of *ends* before which *gram* stands."""
+        capacity, startswith = self._capacity, self._bytes.startswith
+        size = len(gram) // BYTES
+        first = max(0, self._size - capacity) + size
+        return [end for end in ends if end >= first and startswith(gram, (end - size) % capacity * BYTES)]
+
+    def _ahead(self, end: int, length: int) -> list[int]:
+        """Up to *length* tokens behind *end*, none beyond a gap."""
+        place = end % self._capacity
+        ahead: list[int] = self._ring[place : place + min(length, self._size - end)].tolist()
+        return ahead[: ahead.index(GAP)] if GAP in ahead else ahead
+
+
+def last_tokens(tokens: Sequence[int]) -> bytes:
+    """The last of *tokens* as `History.find` looks for them."""
+    return array("i", tokens[-REACH:]).tobytes()
+
+
+def _places(count: int) -> memoryview:
+    return memoryview(bytearray(BYTES * count)).cast("I")
