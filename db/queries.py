@@ -27,11 +27,11 @@ def urgent_jobs() -> Select[Any]:
 
 
 def next_result(job_id: str) -> Select[Any]:
-    """The first waiting result of the job, locked; one that another worker has just locked is passed over."""
+    """The job's first waiting result, those that killed a worker last; what another worker locked is passed over."""
     return (
         select(results.c.id, results.c.attempts, results.c.fence)
         .where(results.c.job_id == job_id, results.c.state == ResultState.WAITING)
-        .order_by(results.c.turn)
+        .order_by(results.c.deaths, results.c.turn)
         .limit(1)
         .with_for_update(skip_locked=True)
     )
@@ -114,6 +114,7 @@ def to_job(row: Row[Any]) -> JobRecord:
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
         busy_s=row.busy_s,
+        worked_s=row.worked_s,
         progress_at=row.progress_at,
     )
 

@@ -48,14 +48,15 @@ class Counts:
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    expired: int = 0
 
     @property
     def total(self) -> int:
-        return self.waiting + self.running + self.done + self.failed + self.cancelled
+        return self.waiting + self.running + self.done + self.failed + self.cancelled + self.expired
 
     @property
     def ended(self) -> int:
-        return self.done + self.failed + self.cancelled
+        return self.done + self.failed + self.cancelled + self.expired
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ class JobRecord:
     completion_tokens: int
     #: Seconds spent in prefill and decoding over every finished result.
     busy_s: float
+    #: Seconds of work over every attempt, also those that failed or were given back.
+    worked_s: float
     #: When a result of it last ended.
     progress_at: dt.datetime | None
 

@@ -14,7 +14,9 @@ class JobState(enum.StrEnum):
     WAITING = "waiting"
     #: At least one result was claimed.
     RUNNING = "running"
-    #: Every result ended; some of them may have failed.
+    #: A user holds it: no result of it is claimed, and one that runs is given back.
+    PAUSED = "paused"
+    #: Every result ended; some of them may have failed or expired.
     DONE = "done"
     #: The job as a whole could not run, for instance because its model could not be loaded. Can be retried.
     FAILED = "failed"
@@ -29,12 +31,14 @@ class ResultState(enum.StrEnum):
     WAITING = "waiting"
     #: Claimed by a worker; the attempt was counted before generation began.
     RUNNING = "running"
-    #: Has its text. Never run again.
+    #: Has its text, generated here or reused from an equal result. Never run again.
     DONE = "done"
     #: Has its error. Run again only by `retry`.
     FAILED = "failed"
     #: Its job was cancelled first.
     CANCELLED = "cancelled"
+    #: Its job's deadline or hours of work ran out first.
+    EXPIRED = "expired"
 
 
 class AttemptOutcome(enum.StrEnum):
@@ -46,32 +50,40 @@ class AttemptOutcome(enum.StrEnum):
     DONE = "done"
     #: The error was committed.
     FAILED = "failed"
-    #: The worker handed it back unfinished (drain); not charged.
+    #: The worker handed it back unfinished (drain, pause, a window that closed); not charged.
     GIVEN_BACK = "given_back"
-    #: The worker vanished under it.
+    #: The worker died under it.
     LOST = "lost"
     #: The job was cancelled under it.
     CANCELLED = "cancelled"
 
 
 JOB_TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    JobState.WAITING: frozenset({JobState.RUNNING, JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    JobState.WAITING: frozenset(
+        {JobState.RUNNING, JobState.PAUSED, JobState.DONE, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.RUNNING: frozenset({JobState.PAUSED, JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
+    JobState.PAUSED: frozenset({JobState.WAITING, JobState.DONE, JobState.FAILED, JobState.CANCELLED}),
     JobState.DONE: frozenset({JobState.WAITING}),
     JobState.FAILED: frozenset({JobState.WAITING}),
     JobState.CANCELLED: frozenset({JobState.WAITING}),
 }
 
 RESULT_TRANSITIONS: dict[ResultState, frozenset[ResultState]] = {
-    ResultState.WAITING: frozenset({ResultState.RUNNING, ResultState.FAILED, ResultState.CANCELLED}),
+    ResultState.WAITING: frozenset(
+        {ResultState.RUNNING, ResultState.DONE, ResultState.FAILED, ResultState.CANCELLED, ResultState.EXPIRED}
+    ),
     ResultState.RUNNING: frozenset({ResultState.DONE, ResultState.FAILED, ResultState.WAITING, ResultState.CANCELLED}),
     ResultState.DONE: frozenset(),
     ResultState.FAILED: frozenset({ResultState.WAITING}),
     ResultState.CANCELLED: frozenset({ResultState.WAITING}),
+    ResultState.EXPIRED: frozenset({ResultState.WAITING}),
 }
 
 JOB_ENDED = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
-RESULT_ENDED = frozenset({ResultState.DONE, ResultState.FAILED, ResultState.CANCELLED})
+RESULT_ENDED = frozenset({ResultState.DONE, ResultState.FAILED, ResultState.CANCELLED, ResultState.EXPIRED})
+#: What `retry` sets waiting again.
+RETRYABLE = RESULT_ENDED - {ResultState.DONE}
 
 State = TypeVar("State", JobState, ResultState)
 

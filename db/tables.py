@@ -68,7 +68,14 @@ jobs = Table(
     Column("error_code", Text),
     Column("error_message", Text),
     Column("nocka_version", Text, nullable=False),
+    # Seconds of work over every attempt that ended by itself or was given back; a dead worker's time is unknown.
+    Column("worked_s", Float, nullable=False, server_default="0"),
+    # A `Schedule`; null for a job that is due at any time.
+    Column("schedule", Json),
+    # Equal for two submits of the same items under the same options; null where that means nothing.
+    Column("content_hash", Text),
     Index(None, "state", "priority", "created_at"),
+    Index(None, "content_hash"),
 )
 
 cells = Table(
@@ -98,7 +105,10 @@ items = Table(
     Column("text", Text),
     Column("reference", Text),
     Column("overrides", Json, nullable=False),
+    # Of all that the answer's text depends on, under the job's one cell; null where an answer is never reused.
+    Column("content_hash", Text),
     UniqueConstraint("job_id", "custom_id"),
+    Index(None, "content_hash"),
 )
 
 results = Table(
@@ -112,6 +122,8 @@ results = Table(
     Column("turn", Integer, nullable=False),
     Column("state", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
+    # Attempts under which the worker died since the last `retry`; each sends the result to the end of its job.
+    Column("deaths", Integer, nullable=False, server_default="0"),
     # Grows with each claim and never falls, so that a late worker cannot overwrite (attempts may be given back).
     Column("fence", Integer, nullable=False),
     Column("worker", Text),
@@ -119,6 +131,8 @@ results = Table(
     Column("finished_at", UtcDateTime),
     Column("finish_reason", Text),
     Column("error_code", Text),
+    # `JOB/ITEM` whose answer this is a copy of; its figures count there.
+    Column("reused_from", Text),
     Column("prompt_tokens", Integer),
     Column("completion_tokens", Integer),
     Column("tokens_per_s", Float),
@@ -133,7 +147,7 @@ results = Table(
     Column("config", Json),
     UniqueConstraint("item_id", "cell_id"),
     UniqueConstraint("job_id", "turn"),
-    Index(None, "job_id", "state", "turn"),
+    Index(None, "job_id", "state", "deaths", "turn"),
     Index(None, "state", "worker"),
 )
 

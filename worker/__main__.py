@@ -18,7 +18,7 @@ from db.connect import open_store
 from db.errors import NockaError
 from db.settings import Settings, load_settings
 from db.store import Store
-from worker import logs
+from worker import crash, logs
 from worker.jobs import slice as job_slice
 from worker.jobs.slice import LoadsModels, Shift
 from worker.lock import exclusive
@@ -60,7 +60,8 @@ def serve(settings: Settings, store: Store, models: LoadsModels) -> None:
     name = worker_name(machine)
     shift = Shift(store, models, Wakeups(connect(settings.redis_url)), name)
     _drain_on_signals(shift)
-    lost = store.reclaim(machine)
+    lost = store.reclaim(machine, crash.read(settings.log_dir))
+    crash.forget(settings.log_dir)
     if lost:
         log.warning("took back items of a worker that died", items=lost)
     job_slice.begin(shift)

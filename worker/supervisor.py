@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 
 import structlog
 
 from db.errors import NockaError
 from db.settings import Settings, load_settings
-from worker import logs
+from worker import crash, logs
 from worker.blas import worker_environment
 from worker.lock import exclusive
 
@@ -36,12 +37,16 @@ log = structlog.get_logger("supervisor")
 
 
 class Child:
-    """One process that is started again whenever it ends."""
+    """One process that is started again whenever it ends; with *crash_dir*, word of each death is left there."""
 
-    def __init__(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], environ: Mapping[str, str], crash_dir: Path | None = None
+    ) -> None:
         self.name = name
         self._command = command
         self._environ = environ
+        self._crash_dir = crash_dir
+        self._tail: crash.Tail | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._start_at = 0.0
@@ -59,6 +64,8 @@ class Child:
             self._deaths += 1
             self._start_at = now_s + wait_s
             log.warning(f"{self.name} ended and is started again", cause=cause_of(code), in_s=wait_s)
+            if code != 0 and self._crash_dir is not None and self._tail is not None:
+                crash.write(self._crash_dir, cause_of(code), self._tail.last_lines())
 
     def start(self, now_s: float) -> None:
         """Start the process now."""
@@ -66,9 +73,11 @@ class Child:
             [*self._command, "--parent", str(os.getpid())],
             env=dict(self._environ),
             stdin=subprocess.DEVNULL,
+            stderr=None if self._crash_dir is None else subprocess.PIPE,
             # A terminal's Ctrl-C comes to the supervisor alone, which ends its children in order.
             start_new_session=True,
         )
+        self._tail = None if self._process.stderr is None else crash.Tail(self._process.stderr)
         self._started_at = now_s
         log.info(f"{self.name} started", pid=self._process.pid)
 
@@ -85,6 +94,8 @@ class Child:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return False
+        if self._tail is not None:
+            self._tail.last_lines()  # so that its last words are out before the supervisor's own
         return True
 
     def kill(self) -> None:
@@ -125,7 +136,7 @@ def supervise(settings: Settings, worker_arguments: Sequence[str] = ("-m", "work
         signal.signal(each, asked.handle)
     python = [sys.executable, "-P"]
     broker = Child("broker", [*python, "-m", "worker.broker"], os.environ) if settings.embedded_broker else None
-    worker = Child("worker", [*python, *worker_arguments], worker_environment(os.environ))
+    worker = Child("worker", [*python, *worker_arguments], worker_environment(os.environ), settings.log_dir)
     if broker is not None:
         broker.start(time.monotonic())
         _await_socket(settings, asked)

@@ -31,8 +31,8 @@ NEXT = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{head}"
 
 
 def upgrade() -> None:
@@ -50,7 +50,9 @@ def newer(tmp_path: Path) -> Callable[[str], Path]:
     def build(more: str = "") -> Path:
         folder = tmp_path / "newer"
         shutil.copytree(migrations.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-        folder.joinpath("versions", "0002_next.py").write_text(NEXT.format(more=more), encoding="utf-8")
+        folder.joinpath("versions", "9999_next.py").write_text(
+            NEXT.format(head=migrations.HEAD, more=more), encoding="utf-8"
+        )
         return folder
 
     return build
@@ -75,13 +77,13 @@ def test_an_older_database_is_updated_with_its_rows_and_a_copy_is_kept(
 ) -> None:
     """A table is altered on SQLite by remaking it; no child row goes with the old one."""
     job_id = store.submit(job(2))
-    migrations.upgrade(store.engine, newer(""), "0002")
+    migrations.upgrade(store.engine, newer(""), "9999")
     with reading(store.engine) as connection:
-        assert migrations.revision(connection) == "0002"
+        assert migrations.revision(connection) == "9999"
         assert connection.scalar(text("SELECT note FROM jobs")) is None
         assert connection.scalar(text("SELECT count(*) FROM results")) == 2
     if store.engine.dialect.name == "sqlite":
-        copy = connect(f"sqlite:///{tmp_path / 'store.db.before-0001'}")
+        copy = connect(f"sqlite:///{tmp_path}/store.db.before-{migrations.HEAD}")
         assert Store(copy).job(job_id).counts.waiting == 2
         copy.dispose()
         with pytest.raises(StoreError, match="FOREIGN KEY"), writing(store.engine) as connection:
@@ -97,9 +99,9 @@ def test_a_migration_that_fails_changes_nothing(
     """Its DDL is rolled back too, and the store works on."""
     job_id = store.submit(job(1))
     with pytest.raises((ValueError, StoreError)):
-        migrations.upgrade(store.engine, newer(failure), "0002")
+        migrations.upgrade(store.engine, newer(failure), "9999")
     with reading(store.engine) as connection:
-        assert migrations.revision(connection) == "0001"
+        assert migrations.revision(connection) == migrations.HEAD
         assert "note" not in {column["name"] for column in inspect(connection).get_columns("jobs")}
     assert store.job(job_id).counts.waiting == 1
 
@@ -110,18 +112,42 @@ def test_a_migration_that_orphans_rows_changes_nothing(
     """Foreign keys are off while it runs on SQLite, so they are checked before it commits."""
     job_id = store.submit(job(1))
     with pytest.raises(StoreError, match=r"parents|foreign key"):
-        migrations.upgrade(store.engine, newer("op.execute(\"UPDATE cells SET job_id = 'nope'\")"), "0002")
+        migrations.upgrade(store.engine, newer("op.execute(\"UPDATE cells SET job_id = 'nope'\")"), "9999")
     assert store.job(job_id).counts.waiting == 1
+
+
+def test_a_database_of_the_first_version_keeps_its_job(database_url: str, tmp_path: Path) -> None:
+    """Its work so far is counted, and what waited can be claimed."""
+    folder = tmp_path / "first"
+    shutil.copytree(migrations.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in folder.joinpath("versions").glob("0*.py"):
+        if not path.name.startswith("0001"):
+            path.unlink()
+    engine = connect(database_url)
+    migrations.upgrade(engine, folder, "0001")
+    with writing(engine) as connection:
+        for statement in _FIRST_JOB:
+            connection.execute(text(statement))
+
+    migrations.upgrade(engine)
+    store = Store(engine)
+    record = store.job("j")
+    assert (record.worked_s, record.counts.done, record.counts.waiting) == (2.5, 1, 1)
+    claim = store.claim("mac/1")
+    assert claim is not None and claim.item.text == "dwa"
+    with reading(engine) as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()
 
 
 def test_a_newer_schema_is_refused(open_here: Callable[[], Store], newer: Callable[[str], Path]) -> None:
     """And not touched."""
     engine = open_here().engine
-    migrations.upgrade(engine, newer(""), "0002")
-    with pytest.raises(SchemaTooNew, match="0002"):
+    migrations.upgrade(engine, newer(""), "9999")
+    with pytest.raises(SchemaTooNew, match="9999"):
         open_here()
     with reading(engine) as connection:
-        assert migrations.revision(connection) == "0002"
+        assert migrations.revision(connection) == "9999"
 
 
 def test_a_database_of_something_else_is_refused(open_here: Callable[[], Store], database_url: str) -> None:
@@ -191,3 +217,13 @@ def test_a_url_that_is_no_store_is_refused(url: str, complaint: str, tmp_path: P
 
 _JOB = {"id": "j", "kind": "generation", "name": "n", "state": "waiting", "priority": 0, "nocka_version": "0"}
 _CELL = {"position": 9, "label": "l", "target": "t", "drafter": "off", "k": 0, "spec": {}}
+_FIRST_JOB = [
+    "INSERT INTO jobs (id, kind, name, state, priority, created_at, nocka_version)"
+    " VALUES ('j', 'generation', 'n', 'running', 0, '2026-11-01 20:00:00.000000', '0.1.0')",
+    "INSERT INTO cells (id, job_id, position, label, target, drafter, k, spec)"
+    """ VALUES (1, 'j', 0, 'plain', 't', 'off', 0, '{"target": "t"}')""",
+    "INSERT INTO items (id, job_id, position, custom_id, text, overrides)"
+    " VALUES (1, 'j', 0, 'a', 'raz', '{}'), (2, 'j', 1, 'b', 'dwa', '{}')",
+    "INSERT INTO results (id, job_id, item_id, cell_id, turn, state, attempts, fence, prefill_s, decode_s)"
+    " VALUES (1, 'j', 1, 1, 0, 'done', 1, 1, 0.5, 2.0), (2, 'j', 2, 1, 1, 'waiting', 0, 0, NULL, NULL)",
+]

@@ -260,6 +260,49 @@ class TestEnding:
         assert [store.holds(taken) for taken in held] == [False, True, False, True]
         assert store.reclaim("mac") == 0
 
+    def test_a_death_sends_the_result_to_the_end_of_its_job_and_the_third_puts_it_aside(
+        self, store: Store, job: BuildJob, finished: Finished
+    ) -> None:
+        """It fails with what is known of the death, the job goes on, and `retry` forgets the deaths."""
+        job_id = store.submit(job(2))
+        assert claim(store).item.custom_id == "item-0"
+        assert store.reclaim("mac", "SIGABRT") == 1
+        assert store.finish(claim(store), finished)
+        for attempt in (2, 3):
+            again = claim(store)
+            assert (again.item.custom_id, again.attempt) == ("item-0", attempt)
+            assert store.reclaim("mac", f"SIGABRT number {attempt}") == 1
+        aside = store.result(job_id, "item-0")[0]
+        assert (aside.state, aside.error_code) == (ResultState.FAILED, "worker_crashed")
+        assert "SIGABRT number 3" in (aside.error_message or "")
+        assert store.job(job_id).state is JobState.DONE
+        assert outcomes(store) == ["lost", "done", "lost", "lost"]
+
+        assert store.retry(job_id) == 1
+        for _ in range(2):
+            claim(store)
+            store.reclaim("mac")
+        assert states(store, job_id) == ["waiting", "done"]
+
+    def test_being_given_back_is_no_death(self, store: Store, job: BuildJob) -> None:
+        """However often it happens, the result keeps its turn."""
+        store.submit(job(2))
+        for _ in range(4):
+            taken = claim(store)
+            assert taken.item.custom_id == "item-0"
+            assert store.give_back(taken)
+
+    def test_work_adds_up_over_attempts_and_a_retry_keeps_the_start(self, store: Store, job: BuildJob) -> None:
+        """Also work that was given back or failed; the clock ticks a second a look, three looks an attempt."""
+        job_id = store.submit(job(1))
+        assert store.give_back(claim(store))
+        once = store.job(job_id)
+        assert store.fail(claim(store), "generation_failed", "boom")
+        assert store.retry(job_id) == 1
+        again = store.job(job_id)
+        assert 0 < once.worked_s < again.worked_s
+        assert again.started_at == once.started_at
+
     def test_a_nul_in_a_text_does_not_stop_the_night(self, store: Store, job: BuildJob) -> None:
         """Byte fallback can spell one, and Postgres cannot hold it."""
         job_id = store.submit(job(1))
@@ -378,7 +421,7 @@ class TestFailJob:
 
 def test_may_become_reads_the_table_backwards() -> None:
     """And refuses a step that the table does not know."""
-    assert may_become(RESULT_TRANSITIONS, ResultState.DONE) == [ResultState.RUNNING]
+    assert may_become(RESULT_TRANSITIONS, ResultState.DONE) == [ResultState.WAITING, ResultState.RUNNING]
     assert may_become(RESULT_TRANSITIONS, ResultState.WAITING, {ResultState.FAILED}) == [ResultState.FAILED]
     with pytest.raises(ValueError, match="done may not become waiting"):
         may_become(RESULT_TRANSITIONS, ResultState.WAITING, {ResultState.DONE, ResultState.FAILED})

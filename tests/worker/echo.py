@@ -8,6 +8,7 @@ by line, so that a test can tell what ran, and how often, over any number of pro
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,9 @@ class EchoDecoder:
             raise ValueError(f"cannot digest {request.text}")
         if words[0] == "MEMORY":
             raise MemoryError
+        if words[0] == "ABORT":
+            print("command buffer exited with error status", file=sys.stderr, flush=True)
+            os.abort()
         deaf = words[0] == "DEAF"
         said: list[str] = []
         for position, word in enumerate(words):

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from db.settings import Settings
-from db.status import JobState
+from db.status import JobState, ResultState
 from db.store import Store
 from tests.worker.echo import Journal
 from tests.worker.helpers import Process, Start, alive, until
@@ -64,6 +64,23 @@ def test_what_dies_is_started_again(settings: Settings, store: Store, start: Sta
     until(lambda: store.job(job_id).state is JobState.DONE)
     assert supervisor.said("cause=SIGKILL")
     assert supervisor.said("broker ended and is started again")
+
+
+def test_an_item_that_kills_the_worker_is_put_aside(
+    settings: Settings, store: Store, start: Start, submit: Callable[..., str]
+) -> None:
+    """Three deaths, each after all the others had their turn; it fails with the signal and the log's last lines."""
+    job_id = submit("raz", "ABORT", "dwa", "trzy", wake=False)
+    supervisor = start("echo_supervisor.py")
+    until(lambda: store.job(job_id).state is JobState.DONE, within_s=60)
+    aside = store.result(job_id, "item-1")[0]
+    assert (aside.state, aside.error_code, aside.attempts) == (ResultState.FAILED, "worker_crashed", 3)
+    assert "SIGABRT" in (aside.error_message or "")
+    assert "command buffer exited" in (aside.error_message or "")
+    assert store.job(job_id).counts.done == 3
+    begun = [custom_id for event, custom_id in Journal(settings.home).read() if event == "begin"]
+    assert begun == ["item-0", "item-1", "item-2", "item-3", "item-1", "item-1"]
+    assert supervisor.said("command buffer exited")
 
 
 def test_a_drain_under_a_job_is_quick(

@@ -1,0 +1,189 @@
+"""What a worker does with the store: claim, finish, fail, give back, reclaim."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, update
+
+from db import queries
+from db.records import Claim, Finished
+from db.status import (
+    JOB_TRANSITIONS,
+    RESULT_TRANSITIONS,
+    AttemptOutcome,
+    JobState,
+    ResultState,
+    may_become,
+)
+from db.steps import WAITING_AGAIN, close_if_ended, end_attempts, end_unfinished, lock_job
+from db.tables import attempts, jobs, results
+from db.transactions import reading, writing
+
+#: Workers that may die under one result before it is put aside.
+DEATHS_ALLOWED = 3
+WORKER_CRASHED = "worker_crashed"
+#: Figures that have a column of their own.
+LIFTED = (
+    "prompt_tokens",
+    "completion_tokens",
+    "tokens_per_s",
+    "rounds",
+    "acceptance_rate",
+    "prefill_s",
+    "decode_s",
+)
+
+
+class Work:
+    """The worker's half of `db.store.Store`."""
+
+    def __init__(self, engine: Engine, now: Callable[[], dt.datetime]) -> None:
+        self.engine = engine
+        self._now = now
+
+    def claim(self, worker: str) -> Claim | None:
+        """Take the most urgent waiting result and count the attempt; None when there is none.
+
+        *worker* is `<machine>/...`, unique for each start.
+        """
+        with writing(self.engine) as connection:
+            for job_id in connection.scalars(queries.urgent_jobs()).all():
+                claim = self._claim_from(connection, job_id, worker)
+                if claim is not None:
+                    return claim
+        return None
+
+    def _claim_from(self, connection: Connection, job_id: str, worker: str) -> Claim | None:
+        if lock_job(connection, job_id) not in queries.ACTIVE:
+            return None
+        row = connection.execute(queries.next_result(job_id)).first()
+        if row is None:
+            return None
+        now = self._now()
+        fence = row.fence + 1
+        connection.execute(
+            update(results)
+            .where(results.c.id == row.id, results.c.state.in_(may_become(RESULT_TRANSITIONS, ResultState.RUNNING)))
+            .values(state=ResultState.RUNNING, attempts=row.attempts + 1, fence=fence, worker=worker, claimed_at=now)
+        )
+        attempt = {"result_id": row.id, "fence": fence, "worker": worker, "started_at": now}
+        connection.execute(insert(attempts), {**attempt, "outcome": AttemptOutcome.RUNNING})
+        connection.execute(
+            update(jobs)
+            .where(jobs.c.id == job_id, jobs.c.state.in_(may_become(JOB_TRANSITIONS, JobState.RUNNING)))
+            .values(state=JobState.RUNNING, started_at=func.coalesce(jobs.c.started_at, now))
+        )
+        return queries.to_claim(connection.execute(queries.claimed_result(row.id)).one())
+
+    def finish(self, claim: Claim, finished: Finished) -> bool:
+        """Commit the text, closing the job with its last result. False when the claim is stale: nothing is written."""
+        values = {
+            **{name: finished.metrics.get(name) for name in LIFTED},
+            # Byte fallback can spell a NUL, which Postgres cannot hold.
+            "text": finished.text.replace("\x00", "\N{REPLACEMENT CHARACTER}"),
+            "finish_reason": finished.finish_reason,
+            "metrics": finished.metrics,
+            "config": finished.config,
+            "finished_at": self._now(),
+        }
+        return self._settle(claim, ResultState.DONE, AttemptOutcome.DONE, values)
+
+    def fail(self, claim: Claim, code: str, message: str) -> bool:
+        """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""
+        values = {"error_code": code, "error_message": message.replace("\x00", ""), "finished_at": self._now()}
+        return self._settle(claim, ResultState.FAILED, AttemptOutcome.FAILED, values)
+
+    def give_back(self, claim: Claim) -> bool:
+        """Set the result waiting again, the attempt not charged. False when the claim is stale: nothing is written."""
+        values = {**WAITING_AGAIN, "attempts": results.c.attempts - 1}
+        return self._settle(claim, ResultState.WAITING, AttemptOutcome.GIVEN_BACK, values)
+
+    def _settle(self, claim: Claim, state: ResultState, outcome: AttemptOutcome, values: dict[str, Any]) -> bool:
+        running = may_become(RESULT_TRANSITIONS, state, {ResultState.RUNNING})
+        held = (results.c.id == claim.result_id) & (results.c.fence == claim.fence) & results.c.state.in_(running)
+        with writing(self.engine) as connection:
+            lock_job(connection, claim.job_id)
+            claimed_at = connection.scalar(select(results.c.claimed_at).where(held))
+            if claimed_at is None:
+                return False
+            now = self._now()
+            # Named again: on Postgres another worker's reclaim may have come between.
+            if not connection.execute(update(results).where(held).values({**values, "state": state})).rowcount:
+                return False
+            connection.execute(
+                update(attempts)
+                .where(attempts.c.result_id == claim.result_id, attempts.c.fence == claim.fence)
+                .values(outcome=outcome, ended_at=now, error_code=values.get("error_code"))
+            )
+            worked_s = max(0.0, (now - claimed_at).total_seconds())
+            connection.execute(
+                update(jobs).where(jobs.c.id == claim.job_id).values(worked_s=jobs.c.worked_s + worked_s)
+            )
+            close_if_ended(connection, claim.job_id, now)
+            return True
+
+    def reclaim(self, machine: str, crash: str | None = None) -> int:
+        """Take back what workers of *machine* held; return how many. Call only when none of them can be alive.
+
+        Each goes to the end of its job, and at its third death ends as `worker_crashed` with *crash*, which says how
+        the worker died.
+        """
+        prefix = f"{machine}/"
+        held = (results.c.state == ResultState.RUNNING) & (func.substr(results.c.worker, 1, len(prefix)) == prefix)
+        with writing(self.engine) as connection:
+            held_jobs = select(results.c.job_id).where(held)
+            job_ids = connection.scalars(
+                select(jobs.c.id).where(jobs.c.id.in_(held_jobs)).order_by(jobs.c.id).with_for_update()
+            ).all()
+            now = self._now()
+            held_ids = select(results.c.id).where(held)
+            end_attempts(connection, held_ids, AttemptOutcome.LOST, now, WORKER_CRASHED)
+            count = _put_aside(connection, held, now, crash)
+            again = {**WAITING_AGAIN, "deaths": results.c.deaths + 1}
+            count += connection.execute(update(results).where(held).values(again)).rowcount
+            for job_id in job_ids:
+                close_if_ended(connection, job_id, now)
+            return count
+
+    def holds(self, claim: Claim) -> bool:
+        """Tell whether the claim still stands."""
+        with reading(self.engine) as connection:
+            state = connection.scalar(
+                select(results.c.state).where(results.c.id == claim.result_id, results.c.fence == claim.fence)
+            )
+        return state == ResultState.RUNNING
+
+    def fail_job(self, job_id: str, code: str, message: str) -> None:
+        """End the job and every unfinished result of it with this error, all to be retried. Nothing once it ended."""
+        with writing(self.engine) as connection:
+            if lock_job(connection, job_id) not in may_become(JOB_TRANSITIONS, JobState.FAILED):
+                return
+            error = {"error_code": code, "error_message": message}
+            now = self._now()
+            end_unfinished(connection, job_id, (ResultState.FAILED, AttemptOutcome.FAILED), now, error)
+            ended = {"state": JobState.FAILED, "finished_at": now, **error}
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(ended))
+
+    def next_job(self) -> str | None:
+        """Name the most urgent job with waiting results; None when there is none."""
+        with reading(self.engine) as connection:
+            job_id: str | None = connection.scalar(queries.urgent_jobs().limit(1))
+        return job_id
+
+
+def _put_aside(connection: Connection, held: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:
+    """Fail the *held* results whose worker has now died too often; return how many."""
+    message = f"the worker died {DEATHS_ALLOWED} times under this item"
+    message += f", the last time so: {crash}" if crash is not None else ""
+    aside = {
+        "state": ResultState.FAILED,
+        "deaths": results.c.deaths + 1,
+        "finished_at": now,
+        "error_code": WORKER_CRASHED,
+        "error_message": message.replace("\x00", ""),
+    }
+    last = held & (results.c.deaths + 1 >= DEATHS_ALLOWED)
+    return connection.execute(update(results).where(last).values(aside)).rowcount
