@@ -5,17 +5,28 @@ from __future__ import annotations
 import gc
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
+from worker.engine.context import Context
 from worker.engine.decode import Decoder
-from worker.engine.drafters.base import Drafter
+from worker.engine.drafters.base import Drafter, Remembers
 from worker.engine.drafters.cross import CrossDrafter
+from worker.engine.drafters.intersect import IntersectDrafter
+from worker.engine.drafters.lookup import LookupDrafter
 from worker.engine.drafters.neural import NeuralDrafter
+from worker.engine.drafters.ngram import NgramDrafter
+from worker.engine.drafters.staged import StagedDrafter
+from worker.engine.drafters.suffix import SuffixDrafter
 from worker.engine.errors import DraftMismatch
 from worker.engine.model import Model, load, on_metal
+from worker.engine.ngram_file import NgramFile, table_hash
 from worker.engine.values import Drafting, ModelRef
+
+#: Drafters with a memory that are kept at once, each of up to 40 MiB.
+REMEMBERING = 16
 
 
 class Models:
@@ -24,23 +35,37 @@ class Models:
     def __init__(self) -> None:
         self._target: ModelRef | None = None
         self._loaded: dict[ModelRef, Model] = {}
-        self._decoders: dict[tuple[ModelRef, Drafting], Decoder] = {}
+        self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
 
-    def decoder(self, target: ModelRef, drafting: Drafting) -> Decoder:
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
+        What its drafter remembers belongs to *memory*: equal configurations under different names share nothing.
         Raises ModelNotLoadable or DraftMismatch.
         """
-        key = (target, drafting)
-        if key not in self._decoders:
-            if target != self._target:
-                self._make_room({target, drafting.draft})
-                self._target = target
-            model = self._model(target)
-            draft = None if drafting.draft is None else self._model(drafting.draft)
-            drafter = _drafter(model, draft, drafting)
-            self._decoders[key] = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
-        return self._decoders[key]
+        shared, own = (target, drafting, ""), (target, drafting, memory)
+        found = self._decoders.get(shared) or self._decoders.get(own)
+        if found is not None:
+            return found
+        if target != self._target:
+            self._make_room({target, drafting.draft})
+            self._target = target
+        model = self._model(target)
+        draft = None if drafting.draft is None else self._model(drafting.draft)
+        drafter = _drafter(model, draft, drafting)
+        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
+        if isinstance(drafter, Remembers):
+            self._forget_oldest()
+            self._decoders[own] = decoder
+        else:
+            self._decoders[shared] = decoder
+        return decoder
+
+    def _forget_oldest(self) -> None:
+        """Make room for one more drafter with a memory."""
+        remembering = [key for key in self._decoders if key[2]]
+        for key in remembering[: len(remembering) - REMEMBERING + 1]:
+            del self._decoders[key]
 
     def _model(self, ref: ModelRef) -> Model:
         if ref not in self._loaded:
@@ -55,16 +80,50 @@ class Models:
 
 
 def _drafter(target: Model, draft: Model | None, drafting: Drafting) -> Drafter | None:
-    if draft is None:
-        return None
-    if drafting.drafter == "cross":
-        return CrossDrafter(target.tokenizer, draft, drafting.translation or "context")
+    ngram = None if drafting.ngram is None else NgramDrafter(_ngram(target, Path(drafting.ngram)))
+    match drafting.drafter:
+        case "off":
+            return None
+        case "lookup":
+            return LookupDrafter()
+        case "suffix":
+            return SuffixDrafter()
+        case "ngram" if ngram is not None:
+            return ngram
+        case "staged":
+            free: list[Drafter] = [SuffixDrafter(), *([] if ngram is None else [ngram])]
+            if draft is None:
+                return StagedDrafter(free)
+            kind = "neural" if draft.tokenizer.table == target.tokenizer.table else "cross"
+            return StagedDrafter(free, _model_drafter(target, draft, kind), draft.size_bytes / target.size_bytes)
+        case "neural" | "cross" | "intersect" if draft is not None:
+            return _model_drafter(target, draft, drafting.drafter, drafting.translation)
+    raise DraftMismatch(f"this worker cannot build the drafter {drafting}; is it older than the client?")
+
+
+def _model_drafter(target: Model, draft: Model, kind: str, translation: str | None = None) -> Drafter:
+    if obstacle := Context(draft).obstacle:
+        raise DraftMismatch(f"{draft.ref.source} cannot draft: {obstacle}; choose another draft, or --drafter off")
+    if kind == "cross":
+        return CrossDrafter(target.tokenizer, draft, translation or "context")
+    if kind == "intersect":
+        return IntersectDrafter(target.tokenizer, draft)
     if draft.tokenizer.table != target.tokenizer.table:
         raise DraftMismatch(
             f"{draft.ref.source} cuts text differently from {target.ref.source}; "
             "a draft with another tokenizer needs --drafter cross"
         )
     return NeuralDrafter(draft)
+
+
+def _ngram(target: Model, path: Path) -> NgramFile:
+    model = NgramFile(path)
+    if model.tokenizer_hash != table_hash(target.tokenizer.table):
+        raise DraftMismatch(
+            f"{path} was built over the tokens of another tokenizer than that of {target.ref.source}; "
+            "build one for it: nocka ngram build CORPUS... -o FILE --target NAME"
+        )
+    return model
 
 
 def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str, Any]:
@@ -74,6 +133,7 @@ def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str,
         "draft": None if draft is None else draft.describe(),
         "drafter": drafting.drafter,
         "translation": drafting.translation,
+        "ngram": drafting.ngram,
         "k": drafting.k,
         "versions": {name: version(name) for name in ("nocka", "mlx", "mlx-lm", "transformers")}
         | {"python": platform.python_version()},

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import mlx.core as mx
 
 from worker.engine.context import Context
-from worker.engine.drafters.base import MAX_PROPOSED, Drafter
+from worker.engine.drafters.base import MAX_PROPOSED, Drafter, Remembers
 from worker.engine.emit import Emitter
 from worker.engine.errors import PromptNotUsable, PromptTooLong
 from worker.engine.model import Model
@@ -32,6 +32,14 @@ class Decoder:
         self._drafter = drafter
         self._k = k
         self.config = config
+        #: Whether `recall` would help: its drafter learns from answers and has seen none.
+        self.blank = isinstance(drafter, Remembers)
+
+    def recall(self, texts: Iterable[str]) -> None:
+        """Let the drafter learn from earlier answers of its cell, the oldest first. It never shows in the output."""
+        self.blank = False
+        if isinstance(self._drafter, Remembers):
+            self._drafter.recall(self._target.tokenizer.encode(text) for text in texts)
 
     def generate(
         self,
@@ -59,6 +67,7 @@ class Decoder:
             else:
                 run.speculate(drafter, self._k)
                 drafter.finish(run.tokens)
+                self.blank = False
         return run.generation()
 
     def _prompt(self, request: Request) -> list[int]:

@@ -21,12 +21,14 @@ class ModelRef:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Drafting:
-    """Who proposes: `off`, `neural`, `cross`, ..., with its model, its translation and its k."""
+    """Who proposes: `off`, `neural`, `cross`, `lookup`, ..., with its model or file, its translation and its k."""
 
     drafter: str = "off"
     draft: ModelRef | None = None
     #: `direct`, `naive` or `context`; for `cross` only.
     translation: str | None = None
+    #: Path of an n-gram file; for `ngram` and `staged` only.
+    ngram: str | None = None
     #: Tokens a draft may propose in a round, counted in its own tokens.
     k: int = 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from worker.engine.sampling import Sampler
 from worker.engine.values import Draft, Request
@@ -26,3 +26,11 @@ class Drafter(Protocol):
 
     def finish(self, tokens: Sequence[int]) -> None:
         """End the request with all its *tokens*, prompt and answer. A drafter with a memory learns from them here."""
+
+
+@runtime_checkable
+class Remembers(Drafter, Protocol):
+    """A drafter that goes on learning from one request to the next."""
+
+    def recall(self, answers: Iterable[Sequence[int]]) -> None:
+        """Learn from *answers* given before this process began, the oldest first, in target tokens."""

@@ -9,9 +9,12 @@ from worker.engine.ngram_file import NgramFile
 from worker.engine.sampling import Sampler
 from worker.engine.values import Draft, Request
 
+#: Tokens that stand less often than this are not proposed.
+MIN_CHANCE = 0.1
+
 
 class NgramDrafter:
-    """Proposes the likeliest next token k times over, backing off to shorter contexts, until none was seen.
+    """Proposes the likeliest next token up to k times over, backing off to shorter contexts while one was seen.
 
     `expected` is the sum of the chances that all tokens so far stand.
     """
@@ -28,11 +31,11 @@ class NgramDrafter:
         chance, expected = 1.0, 0.0
         while len(context) - read < min(k, limit, MAX_PROPOSED):
             guess = self._model.guess(context)
-            if guess is None:
+            if guess is None or chance * guess.share < MIN_CHANCE:
                 break
-            context.append(guess.token)
             chance *= guess.share
             expected += chance
+            context.append(guess.token)
         proposal = context[read:]
         return Draft(tuple(proposal), len(proposal), expected=expected)
 
