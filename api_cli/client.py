@@ -1,4 +1,4 @@
-"""What a program does with nocka: submit, look, wait, read, cancel, retry. The CLI is a thin coat over this.
+"""What a program does with nocka: submit, look, wait, read, cancel, pause, retry. The CLI is a thin coat over this.
 
 For a program:
 
@@ -21,7 +21,7 @@ from db.errors import BrokerError
 from db.records import JobRecord, ResultRecord
 from db.settings import Settings, load_settings
 from db.specs import CellSpec, JobSpec
-from db.status import JOB_ENDED, ResultState
+from db.status import JOB_ENDED, RETRYABLE, ResultState
 from db.store import Store
 
 POLL_S = 0.25
@@ -101,10 +101,19 @@ class Client:
         """End the job; finished results stay. Raises NotAllowed when it has ended by itself."""
         return self.store.cancel(self.store.job(ref).id)
 
-    def retry(self, ref: str) -> tuple[Submitted, int]:
-        """Set the job's failed and cancelled results waiting again; also return how many."""
+    def pause(self, ref: str) -> JobRecord:
+        """Hold the job; an item that runs is handed back within seconds. Raises NotAllowed when it has ended."""
+        return self.store.pause(self.store.job(ref).id)
+
+    def resume(self, ref: str) -> tuple[Submitted, JobRecord]:
+        """Let a paused job go on. Raises NotAllowed when it has ended."""
+        job = self.store.resume(self.store.job(ref).id)
+        return Submitted(job_id=job.id, not_woken=self._wake(job.id)), job
+
+    def retry(self, ref: str, states: Collection[ResultState] = RETRYABLE) -> tuple[Submitted, int]:
+        """Set the job's results in *states* waiting again; also return how many."""
         job_id = self.store.job(ref).id
-        count = self.store.retry(job_id)
+        count = self.store.retry(job_id, states)
         return Submitted(job_id=job_id, not_woken=self._wake(job_id) if count else None), count
 
     def _wake(self, job_id: str) -> BrokerError | None:

@@ -37,6 +37,15 @@ def next_result(job_id: str) -> Select[Any]:
     )
 
 
+def standing(result_id: int, fence: int) -> Select[Any]:
+    """What there is to know of a claim that still stands; no row when it does not."""
+    return (
+        select(jobs.c.state.label("job_state"))
+        .join(results, results.c.job_id == jobs.c.id)
+        .where(results.c.id == result_id, results.c.fence == fence, results.c.state == ResultState.RUNNING)
+    )
+
+
 def claimed_result(result_id: int) -> Select[Any]:
     """All that a claim holds."""
     return (

@@ -1,4 +1,4 @@
-"""The store: its verbs for clients are here (submit, read, cancel, retry), those for workers in `db/work.py`.
+"""The store: its verbs for clients are here (submit, read, cancel, pause, retry), those for workers in `db/work.py`.
 
 Every verb is one transaction. On Postgres each that changes results locks their job's row first, so that two of them
 never wait for each other and the last to end a result is the one that closes the job; SQLite has one writer anyway.
@@ -113,17 +113,35 @@ class Store(Work):
                 raise NotAllowed(f"job {job_id} is {state.value} already; there is nothing to cancel")
             return read_job(connection, job_id)
 
-    def retry(self, job_id: str) -> int:
-        """Set failed, cancelled and expired results waiting again, with their job; return how many. Raises NotFound.
+    def pause(self, job_id: str) -> JobRecord:
+        """Hold the job: none of it is claimed, what runs is given back. Raises NotFound, NotAllowed after its end."""
+        return self._hold(job_id, JobState.PAUSED, "pause")
 
-        Their deaths are forgotten, attempts and work stay counted. Rejected items stay failed: they have no input.
+    def resume(self, job_id: str) -> JobRecord:
+        """Let a paused job go on; one that is not paused stays as it is. Raises NotFound, NotAllowed when it ended."""
+        return self._hold(job_id, JobState.WAITING, "resume")
+
+    def _hold(self, job_id: str, target: JobState, verb: str) -> JobRecord:
+        with writing(self.engine) as connection:
+            state = lock_job(connection, job_id)
+            if state in JOB_ENDED:
+                raise NotAllowed(f"job {job_id} is {state.value} already; there is nothing to {verb}")
+            if state in may_become(JOB_TRANSITIONS, target):
+                connection.execute(update(jobs).where(jobs.c.id == job_id).values(state=target))
+            return read_job(connection, job_id)
+
+    def retry(self, job_id: str, states: Collection[ResultState] = RETRYABLE) -> int:
+        """Set results in *states* waiting again, with their job unless it is paused; return how many. Raises NotFound.
+
+        *states* are of failed, cancelled and expired (ValueError). Their deaths are forgotten, attempts and work stay
+        counted. Rejected items stay failed: they have no input.
         """
         with writing(self.engine) as connection:
             state = lock_job(connection, job_id)
             with_input = select(items.c.id).where(
                 items.c.job_id == job_id, items.c.messages.is_not(None) | items.c.text.is_not(None)
             )
-            again = may_become(RESULT_TRANSITIONS, ResultState.WAITING, RETRYABLE)
+            again = may_become(RESULT_TRANSITIONS, ResultState.WAITING, states)
             count = connection.execute(
                 update(results)
                 .where(results.c.job_id == job_id, results.c.state.in_(again), results.c.item_id.in_(with_input))

@@ -149,12 +149,10 @@ class Work:
             return count
 
     def holds(self, claim: Claim) -> bool:
-        """Tell whether the claim still stands."""
+        """Tell whether to go on: the claim still stands and nobody paused its job."""
         with reading(self.engine) as connection:
-            state = connection.scalar(
-                select(results.c.state).where(results.c.id == claim.result_id, results.c.fence == claim.fence)
-            )
-        return state == ResultState.RUNNING
+            row = connection.execute(queries.standing(claim.result_id, claim.fence)).first()
+        return row is not None and row.job_state in queries.ACTIVE
 
     def fail_job(self, job_id: str, code: str, message: str) -> None:
         """End the job and every unfinished result of it with this error, all to be retried. Nothing once it ended."""

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from api_cli.cli.doctor import doctor
-from api_cli.cli.jobs import cancel, jobs, retry, status, watch
+from api_cli.cli.jobs import cancel, jobs, pause, resume, retry, status, watch
 from api_cli.cli.models import models
 from api_cli.cli.progress import EXIT_FAILED, EXIT_INTERRUPTED
 from api_cli.cli.render import say
@@ -48,7 +48,7 @@ def cli() -> None:
     """
 
 
-for command in (up, submit, jobs, status, watch, results, show, cancel, retry, doctor, models):
+for command in (up, submit, jobs, status, watch, results, show, cancel, pause, resume, retry, doctor, models):
     cli.add_command(command)
 
 

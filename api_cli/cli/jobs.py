@@ -1,4 +1,4 @@
-"""`nocka jobs`, `status`, `watch`, `cancel`, `retry`: jobs as wholes."""
+"""`nocka jobs`, `status`, `watch`, `cancel`, `pause`, `resume`, `retry`: jobs as wholes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from api_cli.cli.render import (
     tokens_per_s,
     visible,
 )
-from api_cli.client import Client
+from api_cli.client import Client, Submitted
 from api_cli.presence import workers
 from db.records import JobRecord
-from db.status import JOB_ENDED
+from db.status import JOB_ENDED, RETRYABLE, JobState, ResultState
 
 _BAR_CELLS = 24
 
@@ -84,7 +84,9 @@ def status(job: str, as_json: bool) -> None:
             "cell", Text(visible(f"{cell.label}, target {cell.target}, {cell.decoding.max_tokens} tokens at most"))
         )
     console().print(made)
-    if idle:
+    if record.state is JobState.PAUSED:
+        say(f"It is paused. Let it go on: nocka resume {record.id}")
+    elif idle:
         say("No worker runs. Start one: nocka up")
 
 
@@ -96,7 +98,7 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("state", state_text(job.state)),
         ("progress", Text(f"{_bar(job)} {counts_text(job.counts)}")),
         ("tokens", Text(f"{number(job.completion_tokens)} written, {number(job.prompt_tokens)} read")),
-        ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.busy_s)} of work")),
+        ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.worked_s)} of work")),
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
         ("created", Text(moment(job.created_at))),
         ("finished", Text(moment(job.finished_at))),
@@ -142,27 +144,69 @@ def cancel(job: str, as_json: bool) -> None:
     """
     with Client.open() as client:
         record = client.cancel(job)
-    if as_json:
-        click.echo(json_text(job_json(record)))
-    else:
-        click.echo(f"{record.id} {record.state.value}: {counts_text(record.counts)}")
+    _say_job(record, as_json)
 
 
-@click.command(short_help="Run what failed again.")
+@click.command(short_help="Hold a job; what is finished stays.")
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
-def retry(job: str, as_json: bool) -> None:
-    """Run the failed and cancelled results of JOB again; finished ones are left alone.
+def pause(job: str, as_json: bool) -> None:
+    """Hold JOB until `nocka resume JOB`; an item that runs is handed back within seconds, at no charge.
 
     \b
     Example:
-      nocka retry last
+      nocka pause last
     """
     with Client.open() as client:
-        submitted, count = client.retry(job)
-    if submitted.not_woken is not None:
-        say(f"They wait in the store and start when a worker runs: {submitted.not_woken}")
+        record = client.pause(job)
+    _say_job(record, as_json)
+    say(f"Let it go on: nocka resume {record.id}")
+
+
+@click.command(short_help="Let a paused job go on.")
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def resume(job: str, as_json: bool) -> None:
+    """Let JOB go on after `nocka pause`.
+
+    \b
+    Example:
+      nocka resume last
+    """
+    with Client.open() as client:
+        submitted, record = client.resume(job)
+    _say_not_woken(submitted)
+    _say_job(record, as_json)
+
+
+@click.command(short_help="Run what failed, expired or was cancelled again.")
+@click.argument("job")
+@click.option("--failed", is_flag=True, help="Only what failed.")
+@click.option("--cancelled", is_flag=True, help="Only what was cancelled.")
+@click.option("--expired", is_flag=True, help="Only what a deadline or the hours of work cut off.")
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def retry(job: str, as_json: bool, **only: bool) -> None:
+    """Run what failed, expired or was cancelled in JOB again, or only some of these; finished results are left alone.
+
+    \b
+    Examples:
+      nocka retry last
+      nocka retry last --failed
+    """
+    states = {ResultState(name) for name, wanted in only.items() if wanted} or RETRYABLE
+    with Client.open() as client:
+        submitted, count = client.retry(job, states)
+    _say_not_woken(submitted)
     if as_json:
         click.echo(json_text({"job": submitted.job_id, "retried": count}))
     else:
         click.echo(f"{submitted.job_id}: {count} result{'s' if count != 1 else ''} to run again")
+
+
+def _say_job(job: JobRecord, as_json: bool) -> None:
+    click.echo(json_text(job_json(job)) if as_json else f"{job.id} {job.state.value}: {counts_text(job.counts)}")
+
+
+def _say_not_woken(submitted: Submitted) -> None:
+    if submitted.not_woken is not None:
+        say(f"They wait in the store and start when a worker runs: {submitted.not_woken}")

@@ -44,7 +44,7 @@ def exit_code(job: JobRecord) -> int:
     """What a followed job ends the command with."""
     if job.state is not JobState.DONE:
         return EXIT_FAILED
-    return EXIT_FAILED_ITEMS if job.counts.failed else 0
+    return EXIT_FAILED_ITEMS if job.counts.failed or job.counts.expired else 0
 
 
 class _WorkerHint:

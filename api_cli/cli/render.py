@@ -28,9 +28,11 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 STYLES: dict[str, str] = {
     JobState.WAITING.value: "dim",
     JobState.RUNNING.value: "cyan",
+    JobState.PAUSED.value: "yellow",
     JobState.DONE.value: "green",
     JobState.FAILED.value: "red",
     JobState.CANCELLED.value: "yellow",
+    ResultState.EXPIRED.value: "yellow",
 }
 
 
@@ -137,6 +139,7 @@ def counts_text(counts: Counts) -> str:
         for state, count in (
             (ResultState.FAILED, counts.failed),
             (ResultState.CANCELLED, counts.cancelled),
+            (ResultState.EXPIRED, counts.expired),
             (ResultState.RUNNING, counts.running),
             (ResultState.WAITING, counts.waiting),
         )
@@ -148,7 +151,8 @@ def counts_text(counts: Counts) -> str:
 def _ended_text(counts: Counts) -> str:
     failed = f", {counts.failed} failed" if counts.failed else ""
     cancelled = f", {counts.cancelled} cancelled" if counts.cancelled else ""
-    return f"{counts.done} of {counts.total} done{failed}{cancelled}"
+    expired = f", {counts.expired} expired" if counts.expired else ""
+    return f"{counts.done} of {counts.total} done{failed}{cancelled}{expired}"
 
 
 def progress_text(job: JobRecord) -> str:
@@ -200,6 +204,7 @@ def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:
         "prompt_tokens": job.prompt_tokens,
         "completion_tokens": job.completion_tokens,
         "busy_s": job.busy_s,
+        "worked_s": job.worked_s,
         "tokens_per_s": tokens_per_s(job),
         "seconds_left": seconds_left(job),
         "error": {"code": job.error_code, "message": job.error_message} if job.error_code else None,

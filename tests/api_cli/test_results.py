@@ -146,7 +146,24 @@ def test_retry_and_watch(nocka: Nocka, evaluation: str, worker: PlayedWorker) ->
     assert nocka("watch", evaluation).exit_code == 0
 
 
-@pytest.mark.parametrize("command", ["status", "watch", "results", "cancel", "retry"])
+def test_pause_resume_and_retry_of_one_kind(nocka: Nocka, reports: Path, worker: PlayedWorker) -> None:
+    """A paused job is no one's work until it is resumed; `--failed` leaves the cancelled ones alone."""
+    nocka("submit", reports, "--target", "mini-target")
+    paused = nocka("pause", "last")
+    assert "paused" in paused.stdout and "nocka resume" in paused.stderr
+    assert "nocka resume" in nocka("status").stderr
+    assert worker.end(lambda claim: finished("tak")) == 0
+
+    assert json.loads(nocka("resume", "last", "--json").stdout)["state"] == "waiting"
+    taken = worker.client.store.claim("test/1-a")
+    assert taken is not None and worker.client.store.fail(taken, "generation_failed", "boom")
+    nocka("cancel", "last")
+    assert json.loads(nocka("retry", "last", "--failed", "--json").stdout)["retried"] == 1
+    assert json.loads(nocka("retry", "last", "--expired", "--json").stdout)["retried"] == 0
+    assert json.loads(nocka("retry", "last", "--json").stdout)["retried"] == 2
+
+
+@pytest.mark.parametrize("command", ["status", "watch", "results", "cancel", "pause", "resume", "retry"])
 def test_an_unknown_job_is_said(nocka: Nocka, command: str) -> None:
     """Exit code 1 and a sentence."""
     result = nocka(command, "20990101-0000")

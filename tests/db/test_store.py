@@ -343,7 +343,75 @@ class TestCancel:
                 store.cancel(job_id)
 
 
+class TestPause:
+    def test_nothing_of_a_paused_job_is_claimed_and_what_runs_is_to_be_given_back(
+        self, store: Store, job: BuildJob, finished: Finished
+    ) -> None:
+        """Uncharged; other jobs go on, and the paused one does after `resume`, from its first start."""
+        job_id = store.submit(job(2, priority=5))
+        other = store.submit(job(1))
+        running = claim(store)
+        started_at = store.job(job_id).started_at
+        assert store.pause(job_id).state is JobState.PAUSED
+        assert not store.holds(running)
+        assert store.give_back(running)
+        assert claim(store).job_id == other
+        assert store.claim("mac/1") is None and store.next_job() is None
+
+        assert store.resume(job_id).state is JobState.WAITING
+        assert store.next_job() == job_id
+        again = claim(store)
+        assert (again.item.custom_id, again.attempt) == ("item-0", 1)
+        assert store.holds(again)
+        assert (store.job(job_id).state, store.job(job_id).started_at) == (JobState.RUNNING, started_at)
+        assert "given_back" in outcomes(store)
+
+    def test_an_item_that_ends_under_a_pause_is_kept_and_may_close_the_job(
+        self, store: Store, job: BuildJob, finished: Finished
+    ) -> None:
+        """The pause came too late for it."""
+        job_id = store.submit(job(1))
+        running = claim(store)
+        store.pause(job_id)
+        assert store.finish(running, finished)
+        assert store.job(job_id).state is JobState.DONE
+
+    def test_pause_and_resume_may_be_said_twice_and_not_to_what_ended(self, store: Store, job: BuildJob) -> None:
+        """A job that runs is not set back by `resume`."""
+        job_id = store.submit(job(1))
+        claim(store)
+        assert store.resume(job_id).state is JobState.RUNNING
+        assert store.pause(job_id) == store.pause(job_id)
+        assert store.cancel(job_id).state is JobState.CANCELLED
+        for verb in (store.pause, store.resume):
+            with pytest.raises(NotAllowed):
+                verb(job_id)
+
+
 class TestRetry:
+    def test_retry_takes_only_the_states_it_is_asked_for(self, store: Store, job: BuildJob, finished: Finished) -> None:
+        """And refuses those that end for good."""
+        job_id = store.submit(job(3))
+        assert store.finish(claim(store), finished)
+        assert store.fail(claim(store), "generation_failed", "boom")
+        store.cancel(job_id)
+        assert store.retry(job_id, {ResultState.FAILED}) == 1
+        assert states(store, job_id) == ["done", "waiting", "cancelled"]
+        assert store.fail(claim(store), "generation_failed", "boom")
+        assert store.job(job_id).state is JobState.DONE
+        assert store.retry(job_id, {ResultState.CANCELLED}) == 1
+        assert states(store, job_id) == ["done", "failed", "waiting"]
+        with pytest.raises(ValueError, match="done may not become waiting"):
+            store.retry(job_id, {ResultState.DONE})
+
+    def test_a_paused_job_stays_paused_when_its_results_are_retried(self, store: Store, job: BuildJob) -> None:
+        """The user's word stands."""
+        job_id = store.submit(job(2))
+        assert store.fail(claim(store), "generation_failed", "boom")
+        store.pause(job_id)
+        assert store.retry(job_id) == 1
+        assert store.job(job_id).state is JobState.PAUSED
+
     def test_retry_runs_what_failed_or_was_cancelled_and_never_what_is_done(
         self, store: Store, job: BuildJob, finished: Finished
     ) -> None:

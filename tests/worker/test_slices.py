@@ -106,6 +106,27 @@ def test_cancel_between_items_keeps_what_is_finished(
     assert journal.count("committed") == counts.done + 1
 
 
+def test_pause_hands_the_running_item_back_within_two_seconds_and_resume_goes_on(
+    settings: Settings, store: Store, broker: redis.Redis, start: Start, submit: Callable[..., str]
+) -> None:
+    """Nothing is charged, the worker takes other jobs meanwhile, and nothing finished runs again."""
+    job_id = submit("pierwsze", "słowo " * 1_500, "trzecie")
+    start("echo_worker.py")
+    journal = Journal(settings.home)
+    until(lambda: journal.count("begin") == 2)
+    store.pause(job_id)
+    until(lambda: journal.count("interrupted") == 1, within_s=2)
+    until(lambda: [result.attempts for result in store.results(job_id)] == [1, 0, 0])
+    between = submit("tymczasem")
+    until(lambda: ended(store, between))
+    assert store.job(job_id).state is JobState.PAUSED
+
+    store.resume(job_id)
+    until(lambda: journal.count("begin") == 4, within_s=10)
+    store.cancel(job_id)
+    assert store.job(job_id).counts.done == 1
+
+
 def test_the_more_urgent_job_goes_first(
     settings: Settings, store: Store, broker: redis.Redis, start: Start, submit: Callable[..., str]
 ) -> None:
