@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
 
 from db.records import Claim, Counts, JobRecord, ResultRecord
-from db.specs import CellSpec, ItemSpec, JobKind
+from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
 
@@ -56,6 +56,7 @@ def claimed_result(result_id: int) -> Select[Any]:
             results.c.job_id,
             results.c.cell_id,
             jobs.c.kind,
+            jobs.c.task,
             cells.c.spec,
             *_ITEM,
         )
@@ -78,6 +79,7 @@ def to_claim(row: Row[Any]) -> Claim:
         cell_id=row.cell_id,
         cell=CellSpec.model_validate(row.spec),
         item=item,
+        task=None if row.task is None else NgramTask.model_validate(row.task),
     )
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
-from db.specs import CellSpec, ItemSpec, JobKind
+from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
 from db.status import JobState, ResultState
 
 
@@ -24,6 +24,8 @@ class Claim:
     cell_id: int
     cell: CellSpec
     item: ItemSpec
+    #: What to build, where the job is not about answers.
+    task: NgramTask | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

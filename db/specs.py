@@ -38,6 +38,8 @@ class JobKind(enum.StrEnum):
     GENERATION = "generation"
     #: A grid of cells; the figures matter.
     EVALUATION = "evaluation"
+    #: No answers: one n-gram model is built from texts.
+    NGRAM = "ngram"
 
 
 class DrafterKind(enum.StrEnum):
@@ -49,6 +51,16 @@ class DrafterKind(enum.StrEnum):
     NEURAL = "neural"
     #: A smaller model with another tokenizer, its proposals translated (UAG).
     CROSS = "cross"
+    #: A smaller model with another tokenizer that says only what both spell as one token (TLI).
+    INTERSECT = "intersect"
+    #: An n-gram model over the target's tokens, from a file.
+    NGRAM = "ngram"
+    #: The prompt's own and the answer's earlier words.
+    LOOKUP = "lookup"
+    #: This request's words and the earlier answers of the same cell.
+    SUFFIX = "suffix"
+    #: `suffix`, then n-grams, then a draft model, by what each promises.
+    STAGED = "staged"
 
 
 class Translation(enum.StrEnum):
@@ -73,7 +85,9 @@ class Dtype(enum.StrEnum):
     FLOAT16 = "float16"
 
 
-NEEDS_DRAFT = frozenset({DrafterKind.NEURAL, DrafterKind.CROSS})
+NEEDS_DRAFT = frozenset({DrafterKind.NEURAL, DrafterKind.CROSS, DrafterKind.INTERSECT})
+TAKES_DRAFT = NEEDS_DRAFT | {DrafterKind.STAGED}
+TAKES_NGRAM = frozenset({DrafterKind.NGRAM, DrafterKind.STAGED})
 
 
 class Overrides(Spec):
@@ -116,25 +130,29 @@ class CellSpec(Spec):
     draft_revision: str | None = None
     drafter: DrafterKind = DrafterKind.OFF
     translation: Translation | None = None
+    #: Absolute path of an n-gram file.
+    ngram: str | None = None
     #: Tokens a draft may propose in a round, in its own tokens.
-    k: int = Field(default=0, ge=0, le=MAX_K)
+    k: int = 0
     dtype: Dtype = Dtype.AUTO
     decoding: Decoding = Decoding()
 
     @model_validator(mode="after")
     def _combination(self) -> Self:
+        name = self.drafter.value
         if self.drafter in NEEDS_DRAFT and self.draft is None:
-            raise ValueError(f"drafter {self.drafter.value} needs a draft model (--draft NAME)")
-        if self.drafter not in NEEDS_DRAFT and self.draft is not None:
-            raise ValueError(f"drafter {self.drafter.value} takes no draft model; leave --draft out")
+            raise ValueError(f"drafter {name} needs a draft model (--draft NAME)")
+        if self.drafter not in TAKES_DRAFT and self.draft is not None:
+            raise ValueError(f"drafter {name} takes no draft model; leave --draft out")
+        if self.drafter is DrafterKind.NGRAM and self.ngram is None:
+            raise ValueError("drafter ngram needs an n-gram file (--ngram FILE; `nocka ngram build` makes one)")
+        if self.drafter not in TAKES_NGRAM and self.ngram is not None:
+            raise ValueError(f"drafter {name} takes no n-gram file; leave --ngram out")
         if (self.translation is not None) != (self.drafter is DrafterKind.CROSS):
-            raise ValueError(
-                f"translation belongs to drafter cross: it is needed there and means nothing under {self.drafter.value}"
-            )
-        if (self.k == 0) != (self.drafter is DrafterKind.OFF):
-            raise ValueError(
-                f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {self.drafter.value}"
-            )
+            raise ValueError(f"translation belongs to drafter cross: it is needed there and means nothing under {name}")
+        fits = self.k == 0 if self.drafter is DrafterKind.OFF else 1 <= self.k <= MAX_K
+        if not fits:
+            raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {name}")
         return self
 
     @property
@@ -143,7 +161,7 @@ class CellSpec(Spec):
         if self.drafter is DrafterKind.OFF:
             return "plain"
         words = [self.drafter.value, self.translation.value if self.translation else "", f"k={self.k}"]
-        words.append((self.draft or "").rstrip("/").rsplit("/", 1)[-1])
+        words += [(source or "").rstrip("/").rsplit("/", 1)[-1] for source in (self.draft, self.ngram)]
         return " ".join(word for word in words if word)
 
 
@@ -184,6 +202,18 @@ class RejectedItem(Spec):
     message: StoredText
 
 
+class NgramTask(Spec):
+    """An n-gram model to be built by a worker that sees the same files."""
+
+    #: Absolute paths of UTF-8 text, JSONL or CSV files.
+    corpora: tuple[StoredText, ...] = Field(min_length=1)
+    #: Absolute path; it appears when all is done.
+    output: StoredText = Field(min_length=1)
+    order: int = Field(default=3, ge=2, le=5)
+    #: Field of JSONL lines or column of CSV files that holds the text.
+    column: StoredText = Field(default="text", min_length=1)
+
+
 class JobSpec(Spec):
     """What a client submits."""
 
@@ -192,6 +222,8 @@ class JobSpec(Spec):
     cells: tuple[CellSpec, ...] = Field(min_length=1)
     items: tuple[ItemSpec, ...]
     rejected: tuple[RejectedItem, ...] = ()
+    #: What an `ngram` job makes; its one item stands for it.
+    task: NgramTask | None = None
     #: Higher goes first.
     priority: int = Field(default=0, ge=-100, le=100)
 
@@ -199,6 +231,10 @@ class JobSpec(Spec):
     def _consistent(self) -> Self:
         if self.kind is JobKind.GENERATION and len(self.cells) != 1:
             raise ValueError("a generation job has exactly one cell")
+        if (self.task is not None) != (self.kind is JobKind.NGRAM):
+            raise ValueError("a task belongs to an ngram job")
+        if self.task is not None and (len(self.cells), len(self.items), len(self.rejected)) != (1, 1, 0):
+            raise ValueError("an ngram job has one cell and one item")
         if not self.items and not self.rejected:
             raise ValueError("a job needs at least one item")
         seen: set[str] = set()

@@ -29,6 +29,7 @@ def write_job(connection: Connection, spec: JobSpec, now: dt.datetime) -> str:
             "name": spec.name,
             "state": JobState.DONE if ended else JobState.WAITING,
             "priority": spec.priority,
+            "task": None if spec.task is None else spec.task.model_dump(mode="json"),
             "created_at": now,
             "finished_at": now if ended else None,
             "nocka_version": _version(),

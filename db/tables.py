@@ -72,6 +72,8 @@ jobs = Table(
     Column("worked_s", Float, nullable=False, server_default="0"),
     # A `Schedule`; null for a job that is due at any time.
     Column("schedule", Json),
+    # What a job makes that is not an answer; null for all others.
+    Column("task", Json),
     # Equal for two submits of the same items under the same options; null where that means nothing.
     Column("content_hash", Text),
     Index(None, "state", "priority", "created_at"),

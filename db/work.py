@@ -25,6 +25,8 @@ from db.transactions import reading, writing
 #: Workers that may die under one result before it is put aside.
 DEATHS_ALLOWED = 3
 WORKER_CRASHED = "worker_crashed"
+#: Answers of a cell that a drafter may want to know again.
+ANSWERS = 4_096
 #: Figures that have a column of their own.
 LIFTED = (
     "prompt_tokens",
@@ -90,6 +92,25 @@ class Work:
             "finished_at": self._now(),
         }
         return self._settle(claim, ResultState.DONE, AttemptOutcome.DONE, values)
+
+    def note(self, claim: Claim, metrics: dict[str, Any]) -> None:
+        """Keep interim figures with a running result; nothing once the claim is stale."""
+        held = (results.c.id == claim.result_id) & (results.c.fence == claim.fence)
+        with writing(self.engine) as connection:
+            connection.execute(
+                update(results).where(held, results.c.state == ResultState.RUNNING).values(metrics=metrics)
+            )
+
+    def answers(self, cell_id: int, limit: int = ANSWERS) -> list[str]:
+        """Read the latest *limit* answers of a cell, the oldest of them first."""
+        latest = (
+            select(results.c.text)
+            .where(results.c.cell_id == cell_id, results.c.state == ResultState.DONE)
+            .order_by(results.c.finished_at.desc(), results.c.id.desc())
+            .limit(limit)
+        )
+        with reading(self.engine) as connection:
+            return [text for text in connection.scalars(latest) if text][::-1]
 
     def fail(self, claim: Claim, code: str, message: str) -> bool:
         """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""
