@@ -16,6 +16,7 @@ from api_cli.inputs import Inputs
 from api_cli.record import sentences
 from db import catalogue
 from db.errors import InputError
+from db.schedule import Schedule
 from db.specs import NEEDS_DRAFT, CellSpec, DrafterKind, JobKind, JobSpec, Translation
 
 DEFAULT_K = 2
@@ -84,7 +85,14 @@ def plain(cell: CellSpec) -> CellSpec:
 
 
 def job_spec(
-    asked: Asked, inputs: Inputs, *, paths: tuple[str, ...], name: str | None, priority: int, skip_invalid: bool
+    asked: Asked,
+    inputs: Inputs,
+    *,
+    paths: tuple[str, ...],
+    name: str | None,
+    priority: int,
+    schedule: Schedule,
+    skip_invalid: bool,
 ) -> JobSpec:
     """The whole job. Raises InputError."""
     chosen = cells(asked, inputs.model)
@@ -96,6 +104,7 @@ def job_spec(
             items=inputs.items,
             rejected=inputs.rejected if skip_invalid else (),
             priority=priority,
+            schedule=schedule,
         )
     except ValidationError as error:
         raise InputError("; ".join(sentences(error))) from error

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
 
 from db.records import Claim, Counts, JobRecord, ResultRecord
+from db.schedule import Schedule, Standing
 from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
@@ -17,13 +19,20 @@ ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
 
 
 def urgent_jobs() -> Select[Any]:
-    """Ids of the jobs with waiting results, the most urgent first."""
+    """Ids, schedules and work so far of the jobs with waiting results, the most urgent first."""
     waiting = exists().where(results.c.job_id == jobs.c.id, results.c.state == ResultState.WAITING)
     return (
-        select(jobs.c.id)
+        select(jobs.c.id, jobs.c.schedule, jobs.c.worked_s)
         .where(jobs.c.state.in_(ACTIVE), waiting)
         .order_by(jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
     )
+
+
+def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Standing:
+    """What the clock says to the job of *row*, of which an attempt has been running for *running_s*."""
+    if row.schedule is None:
+        return Standing.DUE
+    return Schedule.model_validate(row.schedule).standing(now, row.worked_s + running_s)
 
 
 def next_result(job_id: str) -> Select[Any]:
@@ -37,10 +46,10 @@ def next_result(job_id: str) -> Select[Any]:
     )
 
 
-def standing(result_id: int, fence: int) -> Select[Any]:
-    """What there is to know of a claim that still stands; no row when it does not."""
+def claimed_job(result_id: int, fence: int) -> Select[Any]:
+    """The job under a claim, and since when it stands; no row when it does not."""
     return (
-        select(jobs.c.state.label("job_state"))
+        select(jobs.c.state.label("job_state"), jobs.c.schedule, jobs.c.worked_s, results.c.claimed_at)
         .join(results, results.c.job_id == jobs.c.id)
         .where(results.c.id == result_id, results.c.fence == fence, results.c.state == ResultState.RUNNING)
     )
@@ -126,6 +135,7 @@ def to_job(row: Row[Any]) -> JobRecord:
         completion_tokens=row.completion_tokens,
         busy_s=row.busy_s,
         worked_s=row.worked_s,
+        schedule=None if row.schedule is None else Schedule.model_validate(row.schedule),
         progress_at=row.progress_at,
     )
 

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 from typing import Any
 
+from db.schedule import Schedule
 from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
 from db.status import JobState, ResultState
 
@@ -83,6 +84,8 @@ class JobRecord:
     busy_s: float
     #: Seconds of work over every attempt, also those that failed or were given back.
     worked_s: float
+    #: None when the job is due at any time.
+    schedule: Schedule | None
     #: When a result of it last ended.
     progress_at: dt.datetime | None
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from db.schedule import Schedule
+
 MAX_K = 16
 
 
@@ -226,6 +228,7 @@ class JobSpec(Spec):
     task: NgramTask | None = None
     #: Higher goes first.
     priority: int = Field(default=0, ge=-100, le=100)
+    schedule: Schedule = Schedule()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

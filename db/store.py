@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, select, update
 from db import queries
 from db.errors import NotAllowed, NotFound
 from db.records import JobRecord, ResultRecord
+from db.schedule import Schedule
 from db.specs import CellSpec, JobSpec
 from db.status import (
     JOB_ENDED,
@@ -134,7 +135,8 @@ class Store(Work):
         """Set results in *states* waiting again, with their job unless it is paused; return how many. Raises NotFound.
 
         *states* are of failed, cancelled and expired (ValueError). Their deaths are forgotten, attempts and work stay
-        counted. Rejected items stay failed: they have no input.
+        counted, and a deadline that passed or hours that were used up are lifted. Rejected items stay failed: they
+        have no input.
         """
         with writing(self.engine) as connection:
             state = lock_job(connection, job_id)
@@ -149,7 +151,16 @@ class Store(Work):
             ).rowcount
             if count and state in may_become(JOB_TRANSITIONS, JobState.WAITING, JOB_ENDED):
                 connection.execute(update(jobs).where(jobs.c.id == job_id).values(_JOB_WAITING))
+            if count:
+                self._renew_schedule(connection, job_id)
             return count
+
+    def _renew_schedule(self, connection: Connection, job_id: str) -> None:
+        row = connection.execute(select(jobs.c.schedule, jobs.c.worked_s).where(jobs.c.id == job_id)).one()
+        if row.schedule is not None:
+            schedule = Schedule.model_validate(row.schedule).renewed(self._now(), row.worked_s)
+            renewed = schedule.model_dump(mode="json") if schedule.limits else None
+            connection.execute(update(jobs).where(jobs.c.id == job_id).values(schedule=renewed))
 
 
 _JOB_WAITING = {

@@ -33,6 +33,7 @@ def write_job(connection: Connection, spec: JobSpec, now: dt.datetime) -> str:
             "created_at": now,
             "finished_at": now if ended else None,
             "nocka_version": _version(),
+            "schedule": spec.schedule.model_dump(mode="json") if spec.schedule.limits else None,
         },
     )
     connection.execute(insert(cells), [_cell_row(job_id, position, cell) for position, cell in enumerate(spec.cells)])

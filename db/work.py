@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, 
 
 from db import queries
 from db.records import Claim, Finished
+from db.schedule import OVER, Standing
 from db.status import (
     JOB_TRANSITIONS,
     RESULT_TRANSITIONS,
@@ -47,16 +48,34 @@ class Work:
         self._now = now
 
     def claim(self, worker: str) -> Claim | None:
-        """Take the most urgent waiting result and count the attempt; None when there is none.
+        """Take the most urgent due result and count the attempt; None when there is none.
 
-        *worker* is `<machine>/...`, unique for each start.
+        What a deadline or the hours of work cut off expires on the way. *worker* is `<machine>/...`, unique for each
+        start.
         """
         with writing(self.engine) as connection:
-            for job_id in connection.scalars(queries.urgent_jobs()).all():
-                claim = self._claim_from(connection, job_id, worker)
-                if claim is not None:
-                    return claim
+            for row in connection.execute(queries.urgent_jobs()).all():
+                standing = queries.standing_of(row, self._now())
+                if standing in OVER:
+                    self._expire(connection, row.id, standing)
+                elif standing is Standing.DUE:
+                    claim = self._claim_from(connection, row.id, worker)
+                    if claim is not None:
+                        return claim
         return None
+
+    def _expire(self, connection: Connection, job_id: str, standing: Standing) -> None:
+        if lock_job(connection, job_id) not in queries.ACTIVE:
+            return
+        now = self._now()
+        open_states = may_become(RESULT_TRANSITIONS, ResultState.EXPIRED)
+        cut_off = {"error_code": standing.value, "error_message": OVER[standing], "finished_at": now}
+        connection.execute(
+            update(results)
+            .where(results.c.job_id == job_id, results.c.state.in_(open_states))
+            .values(state=ResultState.EXPIRED, **cut_off)
+        )
+        close_if_ended(connection, job_id, now)
 
     def _claim_from(self, connection: Connection, job_id: str, worker: str) -> Claim | None:
         if lock_job(connection, job_id) not in queries.ACTIVE:
@@ -170,10 +189,13 @@ class Work:
             return count
 
     def holds(self, claim: Claim) -> bool:
-        """Tell whether to go on: the claim still stands and nobody paused its job."""
+        """Tell whether to go on: the claim stands, its job is not paused, and the clock says nothing against it."""
         with reading(self.engine) as connection:
-            row = connection.execute(queries.standing(claim.result_id, claim.fence)).first()
-        return row is not None and row.job_state in queries.ACTIVE
+            row = connection.execute(queries.claimed_job(claim.result_id, claim.fence)).first()
+        if row is None or row.job_state not in queries.ACTIVE:
+            return False
+        now = self._now()
+        return queries.standing_of(row, now, (now - row.claimed_at).total_seconds()) is Standing.DUE
 
     def fail_job(self, job_id: str, code: str, message: str) -> None:
         """End the job and every unfinished result of it with this error, all to be retried. Nothing once it ended."""
@@ -187,10 +209,12 @@ class Work:
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(ended))
 
     def next_job(self) -> str | None:
-        """Name the most urgent job with waiting results; None when there is none."""
+        """Name the most urgent job of which `claim` would take or expire something; None when there is none."""
         with reading(self.engine) as connection:
-            job_id: str | None = connection.scalar(queries.urgent_jobs().limit(1))
-        return job_id
+            for row in connection.execute(queries.urgent_jobs()):
+                if queries.standing_of(row, self._now()) is not Standing.LATER:
+                    return str(row.id)
+        return None
 
 
 def _put_aside(connection: Connection, held: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:

@@ -24,8 +24,10 @@ from api_cli.cli.render import (
     visible,
 )
 from api_cli.client import Client, Submitted
+from api_cli.clock import schedule_text
 from api_cli.presence import workers
 from db.records import JobRecord
+from db.schedule import Schedule
 from db.status import JOB_ENDED, RETRYABLE, JobState, ResultState
 
 _BAR_CELLS = 24
@@ -100,6 +102,7 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("tokens", Text(f"{number(job.completion_tokens)} written, {number(job.prompt_tokens)} read")),
         ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.worked_s)} of work")),
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
+        ("runs", Text(schedule_text(job.schedule or Schedule()))),
         ("created", Text(moment(job.created_at))),
         ("finished", Text(moment(job.finished_at))),
     ]

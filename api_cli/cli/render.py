@@ -193,6 +193,7 @@ def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:
         "name": job.name,
         "state": job.state.value,
         "priority": job.priority,
+        "schedule": job.schedule.model_dump(mode="json") if job.schedule else None,
         "created_at": _iso(job.created_at),
         "started_at": _iso(job.started_at),
         "finished_at": _iso(job.finished_at),

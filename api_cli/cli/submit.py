@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from api_cli.asked import Asked, job_spec
 from api_cli.cli.progress import exit_code, follow
 from api_cli.cli.render import job_json, json_text, progress_text, say
 from api_cli.client import Client, Submitted
+from api_cli.clock import schedule, schedule_text
 from api_cli.inputs import Inputs, Instruction, read_inputs
 from api_cli.sources import decoded
 from db.errors import InputError, InvalidInput
@@ -76,6 +78,14 @@ DECODING_OPTIONS = _options(
     click.option("--stop", multiple=True, help="Text that ends an answer; may be given several times."),
 )
 
+CLOCK_OPTIONS = _options(
+    click.option("--not-before", metavar="TIME", help='07:30 (the next one), or "2026-12-01 07:30".'),
+    click.option("--window", metavar="HH:MM-HH:MM", help="Run within these hours of each day only, as 22:00-06:00."),
+    click.option("--deadline", metavar="TIME", help="What has not ended by then expires; finished answers stay."),
+    click.option("--max-hours", type=float, help="Hours of work; what has not ended by then expires."),
+)
+_CLOCK = ("not_before", "window", "deadline", "max_hours")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
@@ -93,6 +103,7 @@ class _Run:
 @INPUT_OPTIONS
 @MODEL_OPTIONS
 @DECODING_OPTIONS
+@CLOCK_OPTIONS
 @click.option("--name", help="Default: the first PATH's name.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
 @click.option("--wait", is_flag=True, help="Show progress until the job has ended; 3 when items failed.")
@@ -109,6 +120,7 @@ def submit(ctx: click.Context, /, paths: tuple[str, ...], prompt_file: str | Non
     Examples:
       nocka submit raporty/ --prompt "Streść w trzech zdaniach:" --max-tokens 200 --wait
       nocka submit batch.jsonl --target bielik-11b-v3-4bit --draft qwen2.5-1.5b-4bit
+      nocka submit raporty/ --prompt "Streść:" --window 22:00-06:00 --deadline "2026-12-04 08:00"
       echo "Litwo! Ojczyzno moja!" | nocka submit - --raw --target mini-target
     """
     run = _Run(**{field.name: options.pop(field.name) for field in dataclasses.fields(_Run)})
@@ -136,8 +148,17 @@ def _specified(
         raise InvalidInput(problems, hint)
     decoding = {name: options.pop(name) for name in _DECODING}
     decoding["stop"] = decoding["stop"] or None
+    times = schedule({name: options.pop(name) for name in _CLOCK}, dt.datetime.now(dt.UTC))
     asked = Asked(decoding=decoding, **options)
-    spec = job_spec(asked, inputs, paths=paths, name=run.name, priority=run.priority, skip_invalid=run.skip_invalid)
+    spec = job_spec(
+        asked,
+        inputs,
+        paths=paths,
+        name=run.name,
+        priority=run.priority,
+        schedule=times,
+        skip_invalid=run.skip_invalid,
+    )
     return spec, inputs
 
 
@@ -188,6 +209,8 @@ def _notes(spec: JobSpec, inputs: Inputs, submitted: Submitted) -> list[str]:
     target = spec.cells[0].target
     cells = ", ".join(cell.label for cell in spec.cells)
     said = f"Stored {len(spec.items)} item{'s' if len(spec.items) != 1 else ''} for {target} ({cells})."
+    if spec.schedule.limits:
+        said += f" It runs: {schedule_text(spec.schedule)}."
     if spec.rejected:
         said += f" {len(spec.rejected)} invalid recorded as failed."
     notes = [said, *(f"Note: {note}" for note in inputs.notes)]

@@ -13,6 +13,7 @@ from sqlalchemy import make_url, text
 
 from db.connect import connect, open_store
 from db.records import Finished
+from db.schedule import Schedule
 from db.settings import load_settings
 from db.specs import CellSpec, ItemSpec, JobKind, JobSpec, RejectedItem
 from db.store import Store
@@ -75,9 +76,11 @@ def store(open_here: Callable[[], Store]) -> Store:
 
 @pytest.fixture
 def job() -> Callable[..., JobSpec]:
-    """Build a job spec: so many items, so many cells, some rejected, a priority."""
+    """Build a job spec: so many items, so many cells, some rejected, a priority, a schedule."""
 
-    def build(item_count: int = 2, *, cell_count: int = 1, rejected: int = 0, priority: int = 0) -> JobSpec:
+    def build(
+        item_count: int = 2, *, cell_count: int = 1, rejected: int = 0, priority: int = 0, **schedule: object
+    ) -> JobSpec:
         kind = JobKind.GENERATION if cell_count == 1 else JobKind.EVALUATION
         return JobSpec(
             kind=kind,
@@ -89,6 +92,7 @@ def job() -> Callable[..., JobSpec]:
                 for number in range(rejected)
             ),
             priority=priority,
+            schedule=Schedule.model_validate(schedule),
         )
 
     return build
