@@ -130,12 +130,19 @@ def test_pause_hands_the_running_item_back_within_two_seconds_and_resume_goes_on
 def test_the_more_urgent_job_goes_first(
     settings: Settings, store: Store, broker: redis.Redis, start: Start, submit: Callable[..., str]
 ) -> None:
-    """A job of higher priority starts after the running item, whatever wake-up came first."""
+    """A job of higher priority starts after the running item, within the slice, and without a wake-up of its own."""
     slow = submit(*["słowo " * 30] * 20)
     start("echo_worker.py")
-    until(lambda: Journal(settings.home).count("begin") >= 1)
-    urgent = submit("pilne", priority=5, wake=False)
+    journal = Journal(settings.home)
+    until(lambda: journal.count("begin") >= 1)
+    urgent = submit("pilne", "też pilne", priority=10, wake=False)
+    begun = journal.count("begin")
     until(lambda: ended(store, urgent))
+    first, second = store.results(urgent)
+    assert first.finished_at is not None and second.finished_at is not None
+    before = [r for r in store.results(slow) if r.finished_at is not None and r.finished_at < second.finished_at]
+    # The one that was running, and one more where it was claimed between the submit and the count.
+    assert len(before) <= begun + 1
     assert store.job(slow).counts.waiting > 10
 
 
