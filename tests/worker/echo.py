@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +47,29 @@ class EchoModels:
     def __init__(self, home: Path, on_half: Callable[[], None] = lambda: None) -> None:
         self._home = home
         self._on_half = on_half
+        self._remembered: set[str] = set()
 
-    def decoder(self, target: ModelRef, drafting: Drafting) -> EchoDecoder:
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> EchoDecoder:
         if target.source == "absent" and not (self._home / "mended").exists():
             raise ModelNotLoadable("needs 99 GB, there are 2; type: nocka models")
         if target.source == "broken":
             raise KeyError("model_type")
-        return EchoDecoder(Journal(self._home), self._on_half, target)
+        blank = drafting.drafter == "suffix" and memory not in self._remembered
+        self._remembered.add(memory)
+        return EchoDecoder(Journal(self._home), self._on_half, target, blank)
 
 
 class EchoDecoder:
     """Words in, the same words out."""
 
-    def __init__(self, journal: Journal, on_half: Callable[[], None], target: ModelRef) -> None:
+    def __init__(self, journal: Journal, on_half: Callable[[], None], target: ModelRef, blank: bool) -> None:
         self._journal = journal
+        self.blank = blank
         self._on_half = on_half
         self.config: dict[str, Any] = {"target": {"source": target.source, "dtype": target.dtype}}
+
+    def recall(self, texts: Iterable[str]) -> None:
+        self._journal.write("recalled", "+".join(texts) or "nothing")
 
     def generate(self, request: Request, *, interrupted: Callable[[], bool] = lambda: False) -> Generation:
         self._journal.write("begin", request.custom_id)

@@ -21,8 +21,9 @@ from worker.engine.drafters.ngram import NgramDrafter
 from worker.engine.drafters.staged import StagedDrafter
 from worker.engine.drafters.suffix import SuffixDrafter
 from worker.engine.errors import DraftMismatch
-from worker.engine.model import Model, load, on_metal
+from worker.engine.model import Model, load, load_tokenizer_of, on_metal
 from worker.engine.ngram_file import NgramFile, table_hash
+from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, ModelRef
 
 #: Drafters with a memory that are kept at once, each of up to 40 MiB.
@@ -60,6 +61,11 @@ class Models:
         else:
             self._decoders[shared] = decoder
         return decoder
+
+    def tokenizer(self, target: ModelRef) -> Tokenizer:
+        """The tokenizer of *target*, whose weights are not loaded for it. Raises ModelNotLoadable."""
+        loaded = self._loaded.get(target)
+        return load_tokenizer_of(target) if loaded is None else loaded.tokenizer
 
     def _forget_oldest(self) -> None:
         """Make room for one more drafter with a memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,17 @@ def load(ref: ModelRef) -> Model:
         vocab_size=int(network(mx.array([[0]])).shape[-1]),
         size_bytes=sum(weight.nbytes for weight in weights),
     )
+
+
+def load_tokenizer_of(ref: ModelRef) -> Tokenizer:
+    """The tokenizer of *ref* without its weights. Raises ModelNotLoadable."""
+    folder, _ = _locate(ref)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        wrapped = load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
+        return Tokenizer(wrapped._tokenizer, sorted(wrapped.eos_token_ids))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
+        raise ModelNotLoadable(f"{ref.source} has no usable tokenizer: {type(error).__name__}: {error}") from error
 
 
 def _locate(ref: ModelRef) -> tuple[Path, str | None]:

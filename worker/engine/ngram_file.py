@@ -20,7 +20,7 @@ from typing import IO, Any
 import numpy as np
 
 from worker.engine.errors import ModelNotLoadable
-from worker.engine.ngram_counts import Counted, GramCounts
+from worker.engine.ngram_counts import Counted, GramCounts, Longs
 
 MAGIC = b"nocka-ngram\n"
 VERSION = 1
@@ -128,7 +128,7 @@ def _level_bytes(contexts: int) -> int:
 
 def build(
     path: Path,
-    texts: Iterable[Sequence[int]],
+    texts: Iterable[Sequence[int] | Longs],
     table: Sequence[bytes],
     order: int = 3,
     min_count: int = 2,

@@ -14,6 +14,7 @@ def drafting(cell: CellSpec) -> Drafting:
         drafter=cell.drafter.value,
         draft=draft_ref(cell),
         translation=cell.translation.value if cell.translation is not None else None,
+        ngram=cell.ngram,
         k=cell.k,
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,9 +18,13 @@ import structlog
 
 from db.errors import ModelUnavailable, NockaError
 from db.records import Claim
+from db.specs import NgramTask
 from db.store import Store
 from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
+from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, Generation, ModelRef, Request
+from worker.jobs import ngram
+from worker.jobs.corpus import CorpusError
 from worker.jobs.generation import drafting, finished, request
 from worker.models_path import target_ref
 from worker.wakeups import Wakeups
@@ -37,6 +41,9 @@ class Decodes(Protocol):
     """As `worker.engine.decode.Decoder`."""
 
     config: dict[str, Any]
+    blank: bool
+
+    def recall(self, texts: Iterable[str]) -> None: ...
 
     def generate(self, request: Request, *, interrupted: Callable[[], bool]) -> Generation: ...
 
@@ -44,7 +51,9 @@ class Decodes(Protocol):
 class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
-    def decoder(self, target: ModelRef, drafting: Drafting) -> Decodes: ...
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
+
+    def tokenizer(self, target: ModelRef) -> Tokenizer: ...
 
 
 class Shift:
@@ -95,14 +104,18 @@ class Shift:
     def _run(self, claim: Claim) -> None:
         """One attempt at one result, from its models to its commit."""
         where = {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
+        if claim.task is not None:
+            return self._build(claim, claim.task, where)
         try:
-            decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell))
+            decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
         except (ModelNotLoadable, DraftMismatch, ModelUnavailable) as error:
             return self._fail_job(claim, error.code, str(error))
         except Exception as error:  # whatever a model's files make their loader raise
             log.error("a model could not be loaded", **where, kind=type(error).__name__, at=_frames(error))
             return self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
         began_at = time.monotonic()
+        if decoder.blank:
+            decoder.recall(self.store.answers(claim.cell_id))
         try:
             generation = decoder.generate(request(claim), interrupted=_Interrupt(self, claim))
         except EngineError as error:
@@ -129,6 +142,22 @@ class Shift:
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
 
+    def _build(self, claim: Claim, task: NgramTask, where: dict[str, Any]) -> None:
+        """Build the file that *task* asks for."""
+        progress = _Progress(self.store, claim, _Interrupt(self, claim))
+        try:
+            built = ngram.build(claim, task, self._models.tokenizer(target_ref(claim.cell)), progress)
+        except Unwanted:
+            self.store.give_back(claim)
+            log.info("build given back or cancelled", **where)
+        except (CorpusError, OSError, ValueError, EngineError, ModelUnavailable) as error:
+            code = error.code if isinstance(error, EngineError | ModelUnavailable) else "ngram_not_built"
+            log.info("build failed", **where, code=code)
+            self.store.fail(claim, code, str(error))
+        else:
+            self.store.finish(claim, built)
+            log.info("build done", **where, seconds=round(built.metrics["seconds"], 2))
+
     def _fail_job(self, claim: Claim, code: str, message: str) -> None:
         log.error("job failed", job=claim.job_id, code=code, reason=message)
         self.store.fail_job(claim.job_id, code, message)
@@ -148,6 +177,27 @@ class _Interrupt:
             self._lost = not self._shift.store.holds(self._claim)
             self._ask_at = time.monotonic() + ASK_EVERY_S
         return self._lost or self._shift.draining
+
+
+class Unwanted(Exception):
+    """Nobody wants the rest of what is being built."""
+
+
+class _Progress:
+    """Notes how far a build is with its result, as often as it asks whether it is still wanted; stops it if not."""
+
+    def __init__(self, store: Store, claim: Claim, interrupted: Callable[[], bool]) -> None:
+        self._store = store
+        self._claim = claim
+        self._interrupted = interrupted
+        self._note_at = time.monotonic()
+
+    def __call__(self, done: float) -> None:
+        if self._interrupted():
+            raise Unwanted
+        if time.monotonic() >= self._note_at:
+            self._store.note(self._claim, {"progress": round(done, 4)})
+            self._note_at = time.monotonic() + ASK_EVERY_S
 
 
 def _in_short(error: BaseException) -> str:
