@@ -13,13 +13,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from api_cli.inputs import Inputs
+from api_cli.ngram_header import read_header
 from api_cli.record import sentences
 from db import catalogue
 from db.errors import InputError
 from db.schedule import Schedule
-from db.specs import NEEDS_DRAFT, CellSpec, DrafterKind, JobKind, JobSpec, Translation
+from db.specs import CellSpec, DrafterKind, JobKind, JobSpec, Translation
 
-DEFAULT_K = 2
+#: A draft that costs nothing may be as long as a round can be; what it is not sure of it leaves out by itself.
+_DEFAULT_K = dict.fromkeys(DrafterKind, 2) | {DrafterKind.OFF: 0, DrafterKind.LOOKUP: 16, DrafterKind.SUFFIX: 16}
 MAX_NAME = 200
 _REPO_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 #: Endings of a name that cannot be a repo id's and so must be a path.
@@ -36,6 +38,8 @@ class Asked:
     draft_revision: str | None = None
     drafter: str | None = None
     translation: str | None = None
+    #: Path of an n-gram file as the user wrote it.
+    ngram: str | None = None
     k: int | None = None
     dtype: str = "auto"
     #: Options of `db.specs.Decoding` by name; None is not said.
@@ -57,7 +61,7 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     translation = asked.translation
     if translation is None and drafter is DrafterKind.CROSS:
         translation = Translation.CONTEXT.value
-    k = asked.k if asked.k is not None else DEFAULT_K if drafter in NEEDS_DRAFT else 0
+    k = asked.k if asked.k is not None else _DEFAULT_K[drafter]
     wanted = _cell(
         {
             "target": target,
@@ -66,6 +70,7 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
             "draft_revision": _revision(asked.draft_revision, draft, "draft"),
             "drafter": drafter,
             "translation": translation,
+            "ngram": None if asked.ngram is None else _ngram_path(asked.ngram),
             "k": k,
             "dtype": asked.dtype,
             "decoding": {name: value for name, value in asked.decoding.items() if value is not None},
@@ -74,14 +79,14 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     if not asked.compare_plain:
         return (wanted,)
     if wanted.drafter is DrafterKind.OFF:
-        raise InputError("--compare-plain needs something to compare: add --draft NAME")
+        raise InputError("--compare-plain needs something to compare: add --draft NAME or --drafter KIND")
     return plain(wanted), wanted
 
 
 def plain(cell: CellSpec) -> CellSpec:
     """*cell* without its drafter."""
-    off = {"draft": None, "draft_revision": None, "drafter": DrafterKind.OFF, "translation": None, "k": 0}
-    return cell.model_copy(update=off)
+    off = {"drafter": DrafterKind.OFF, "translation": None, "ngram": None, "k": 0}
+    return cell.model_copy(update={"draft": None, "draft_revision": None, **off})
 
 
 def job_spec(
@@ -150,7 +155,16 @@ def _target(asked: Asked, model: str | None) -> tuple[str, str | None]:
 def _drafter(asked: Asked, default_draft: str | None) -> DrafterKind:
     if asked.drafter is not None:
         return DrafterKind(asked.drafter)
+    if asked.ngram is not None and asked.draft is None:
+        return DrafterKind.NGRAM
     return DrafterKind.CROSS if asked.draft is not None or default_draft is not None else DrafterKind.OFF
+
+
+def _ngram_path(name: str) -> str:
+    """An n-gram file as an absolute path. Raises InputError where it is none."""
+    path = Path(os.path.abspath(name))
+    read_header(path)
+    return str(path)
 
 
 def _revision(revision: str | None, name: str | None, role: str) -> str | None:

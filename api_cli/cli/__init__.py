@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from api_cli.cli.database import db
 from api_cli.cli.doctor import doctor
 from api_cli.cli.jobs import cancel, jobs, pause, resume, retry, status, watch
 from api_cli.cli.models import models
+from api_cli.cli.ngram import ngram
 from api_cli.cli.progress import EXIT_FAILED, EXIT_INTERRUPTED
 from api_cli.cli.render import say
 from api_cli.cli.results import results, show
@@ -48,7 +50,8 @@ def cli() -> None:
     """
 
 
-for command in (up, submit, jobs, status, watch, results, show, cancel, pause, resume, retry, doctor, models):
+COMMANDS = (up, submit, jobs, status, watch, results, show, cancel, pause, resume, retry, doctor, models, ngram, db)
+for command in COMMANDS:
     cli.add_command(command)
 
 

@@ -23,15 +23,15 @@ PATIENCE_S = 3.0
 EXIT_FAILED, EXIT_FAILED_ITEMS, EXIT_INTERRUPTED = 1, 3, 130
 
 
-def follow(client: Client, ref: str) -> JobRecord:
-    """Show the job's progress until it has ended. Ctrl-C stops the looking, not the job."""
+def follow(client: Client, ref: str, show: Callable[[JobRecord], None] | None = None) -> JobRecord:
+    """Show the job's progress until it has ended, by *show* or in items. Ctrl-C stops the looking, not the job."""
     job_id = client.status(ref).id
     hint = _WorkerHint(client)
     try:
-        with _shown() as show:
+        with _shown() if show is None else contextlib.nullcontext(show) as shown:
 
             def progress(job: JobRecord) -> None:
-                show(job)
+                shown(job)
                 hint.look(job)
 
             return client.wait(job_id, progress)

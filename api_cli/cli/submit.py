@@ -60,10 +60,12 @@ MODEL_OPTIONS = _options(
     click.option(
         "--drafter",
         type=_choices(DrafterKind),
-        help="neural: a draft with the target's tokenizer; cross: one with any other; off: plain decoding.",
+        help="neural: a draft with the target's tokenizer; cross, intersect: one with any other; ngram, lookup, "
+        "suffix: no model; staged: suffix and ngram first, then a draft; off: plain decoding.",
     ),
     click.option("--translation", type=_choices(Translation), help="Under cross. Default: context."),
-    click.option("--k", type=int, help="Tokens drafted in a round, 1 to 16. Default: 2 with a drafter."),
+    click.option("--ngram", metavar="FILE", help="N-gram file (`nocka ngram build`). Alone it means --drafter ngram."),
+    click.option("--k", type=int, help="Tokens drafted in a round, 1 to 16. Default: 2; 16 for lookup and suffix."),
     click.option("--dtype", type=_choices(Dtype), default=Dtype.AUTO.value, show_default=True, help="Of the weights."),
     click.option("--compare-plain", is_flag=True, help="Run plain decoding too and hold the answers against it."),
 )
