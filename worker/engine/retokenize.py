@@ -53,10 +53,17 @@ class Retokenized:
         self._tail = tail
 
     def _settle(self, tail: str, settled: Sequence[int]) -> str:
-        """Call *settled* final in a text without word boundaries, so that the work of a round stays bounded."""
+        """Call *settled* final in a text without word boundaries, so that the work of a round stays bounded.
+
+        A character that it ends inside of, where characters are spelled byte by byte, is left open.
+        """
+        settled = list(settled)
         spelled = self._tokenizer.spell(settled)
+        while complete_utf8(spelled) != len(spelled):
+            settled.pop()
+            spelled = self._tokenizer.spell(settled)
         encoded = tail.encode()
-        if not encoded.startswith(spelled) or complete_utf8(spelled) != len(spelled):
+        if not encoded.startswith(spelled):
             return tail
         self._final += len(settled)
         return encoded[len(spelled) :].decode()

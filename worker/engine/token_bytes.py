@@ -7,7 +7,6 @@ character stands for one byte, or as text with U+2581 for a space and `<0xXX>` f
 
 from __future__ import annotations
 
-import json
 import re
 from functools import lru_cache
 from typing import Any
@@ -27,9 +26,11 @@ def byte_alphabet() -> dict[str, int]:
     return alphabet | {chr(0x100 + index): value for index, value in enumerate(others)}
 
 
-def byte_table(backend: Backend) -> list[bytes]:
-    """The bytes of every id of *backend*, indexed by id; control tokens and unused ids have none."""
-    description = json.loads(backend.to_str())
+def byte_table(backend: Backend, description: dict[str, Any]) -> list[bytes]:
+    """The bytes of every id of *backend*, indexed by id; control tokens and unused ids have none.
+
+    *description* is its `tokenizer.json`.
+    """
     spell = _spell_byte_level if is_byte_level(description) else _spell_sentencepiece
     added = {token["id"]: token for token in description["added_tokens"]}
     vocabulary = backend.get_vocab(with_added_tokens=True)

@@ -29,7 +29,7 @@ class Tokenizer:
         self._wrapped = wrapped
         backend: Backend = wrapped.backend_tokenizer
         description = json.loads(backend.to_str())
-        self.table = byte_table(backend)
+        self.table = byte_table(backend, description)
         self.exact = ids_by_bytes(self.table)
         self._starts = likeliest_starts(self.exact)
         self.eos_ids = frozenset(eos_ids)
@@ -41,7 +41,9 @@ class Tokenizer:
         self._control = {token["content"]: token for token in description["added_tokens"]}
         self._control_split = _control_pattern(description["added_tokens"])
         self._plain = Backend.from_str(json.dumps(description | {"added_tokens": []}))
-        self._middle = Backend.from_str(json.dumps(_without_prefix(description) | {"added_tokens": []}))
+        middle = _without_prefix(description)
+        same = middle == description
+        self._middle = self._plain if same else Backend.from_str(json.dumps(middle | {"added_tokens": []}))
         self._start = list(backend.encode("", add_special_tokens=True).ids)
 
     @property
@@ -50,11 +52,11 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of *text* that begins a segment, as it does after a control token; no control tokens, no BOS."""
-        return list(self._plain.encode(text, add_special_tokens=False).ids)
+        return _encode(self._plain, text)
 
     def encode_middle(self, text: str) -> list[int]:
         """Ids of *text* that goes on from earlier text: no prefix marker is put before it."""
-        return list(self._middle.encode(text, add_special_tokens=False).ids)
+        return _encode(self._middle, text)
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids of *data* that goes on from earlier text and may begin inside a UTF-8 character.
@@ -124,6 +126,13 @@ class Tokenizer:
         text = "".join(turn.content for turn in turns)
         free = (chr(code) for code in range(FIRST_STAND_IN, FIRST_STAND_IN + 0xFFFE) if chr(code) not in text)
         return {content: next(free) for content in sorted(found, key=len, reverse=True)}
+
+
+def _encode(backend: Backend, text: str) -> list[int]:
+    try:
+        return list(backend.encode(text, add_special_tokens=False).ids)
+    except TypeError as error:
+        raise PromptNotUsable("the text holds half a character (a lone surrogate); repair its encoding") from error
 
 
 def _replace(text: str, replacements: dict[str, str]) -> str:
