@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from db import migrations
-from db.errors import StoreError
+from db.errors import NotFound, StoreError
 from db.settings import Settings
 from db.store import Store
 from db.transactions import READING
@@ -41,6 +41,19 @@ def open_store(settings: Settings) -> Store:
     except OSError as error:
         raise StoreError(f"cannot use {settings.home}: {error}") from error
     return Store(engine)
+
+
+@contextlib.contextmanager
+def as_it_is(settings: Settings) -> Iterator[Engine]:
+    """The database as it stands, whatever its schema. Raises StoreError, and NotFound where there is no file."""
+    path = settings.database_url.removeprefix("sqlite:///")
+    if path != settings.database_url and not Path(path).exists():
+        raise NotFound(f"there is no database at {path} yet", "Type: nocka submit --help")
+    engine = connect(settings.database_url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def connect(url: str) -> Engine:
