@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from worker.engine.drafters.base import Drafter
 from worker.engine.drafters.lookup import LookupDrafter
+from worker.engine.drafters.staged import StagedDrafter
 from worker.engine.drafters.suffix import SuffixDrafter, commonest_way
 from worker.engine.sampling import Sampler
-from worker.engine.values import Request, Sampling
+from worker.engine.values import Draft, Request, Sampling
 
 REQUEST = Request(custom_id="a", text="a", max_tokens=64)
 SAMPLER = Sampler(Sampling(), "a", 100)
@@ -131,3 +132,86 @@ def test_the_commonest_way_is_that_of_counting(places: list[list[int]], length: 
 
     assert slow_way == way
     assert pytest.approx(slow_expected) == expected
+
+
+class Scripted:
+    """Proposes what it is told, with an expectation; counts how often it was asked."""
+
+    def __init__(self, tokens: Sequence[int], expected: float | None = None) -> None:
+        self.draft = Draft(tuple(tokens), len(tokens), expected=expected)
+        self.asked = self.started = 0
+
+    def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
+        self.started += 1
+        self.prompt = list(prompt)
+
+    def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
+        self.asked += 1
+        return self.draft
+
+    def finish(self, tokens: Sequence[int]) -> None:
+        """Nothing is remembered."""
+
+
+def test_staged_takes_the_best_promise() -> None:
+    """Of two without a model the one that expects more; none of them asks for a draft model."""
+    low, high = Scripted([1], 0.4), Scripted([2], 0.6)
+    drafter = begun(StagedDrafter([low, high]), [9])
+
+    assert (2,) == drafter.propose([9], 2, 16).tokens
+
+
+def test_staged_uses_the_draft_only_where_it_is_worth_its_time() -> None:
+    """Half of k = 2 stands at first, for 2 * 0.1 forwards: 2 / 1.2 = 1.67 tokens a forward. 0.5 is less, 0.8 is more.
+
+    The draft reads the prompt when it is first needed, as it was then.
+    """
+    free, draft = Scripted([1], 0.8), Scripted([2, 3])
+    drafter = StagedDrafter([free], draft, 0.1)
+    prompt = [9]
+    begun(drafter, prompt)
+    assert ((1,), 0) == (drafter.propose(prompt, 2, 16).tokens, draft.started)
+
+    prompt += [1, 5]
+    free.draft = Draft((1,), 1, expected=0.5)
+    assert ((2, 3), 1) == (drafter.propose(prompt, 2, 16).tokens, draft.started)
+    assert [9] == draft.prompt
+
+
+def test_staged_stops_believing_what_does_not_stand() -> None:
+    """One that expects 3 and never gets any loses its turn to the draft, and is tried again some day."""
+    boastful, draft = Scripted([1, 1, 1], 3.0), Scripted([2, 2])
+    drafter = begun(StagedDrafter([boastful], draft, 0.1), [9])
+    tokens, chosen = [9], []
+    for _ in range(400):
+        proposal = drafter.propose(tokens, 2, 16).tokens
+        chosen.append(proposal[0])
+        # One of the draft's two stands, and none of the other's.
+        tokens += [2, 7] if proposal[0] == 2 else [7]
+
+    assert 1 == chosen[0] and chosen.count(1) < 20
+    assert 1 in chosen[100:]
+
+
+def test_staged_gives_up_a_draft_that_is_never_right_and_comes_back() -> None:
+    """Where nothing of the draft stands a plain step is better; the memory of that fades."""
+    draft = Scripted([2, 2])
+    drafter = begun(StagedDrafter([Scripted([])], draft, 0.1), [9])
+    tokens = [9]
+    drafted = []
+    for _ in range(300):
+        drafted.append(drafter.propose(tokens, 2, 16).tokens != ())
+        tokens.append(7)
+
+    assert False in drafted
+    assert 0 < sum(drafted[50:]) < 25
+
+
+def test_staged_recalls_for_those_that_remember() -> None:
+    """Whoever has a memory learns, and an answer given here teaches it too."""
+    drafter = StagedDrafter([SuffixDrafter(256), LookupDrafter()])
+    drafter.recall(iter([[1, 2, 3, 4]]))
+    assert (3, 4) == begun(drafter, [7, 1, 2]).propose([7, 1, 2], 2, 16).tokens
+
+    drafter.finish([7, 1, 2, 5, 6, 8])
+    assert (8,) == begun(drafter, [5, 6]).propose([5, 6], 2, 16).tokens[:1]

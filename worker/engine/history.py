@@ -73,42 +73,42 @@ class History:
         The end of this history itself, behind which nothing stands, is no such place. Matches shorter than *at_least*
         are not looked for.
         """
+        size, capacity, startswith = self._size, self._capacity, self._bytes.startswith
+        oldest = max(0, size - capacity)
         for gram, latest, earlier in self._chains:
-            if len(last) < BYTES * gram:
-                continue
             if at_least > max(gram, *GRAMS[gram]):
                 break
-            ends = self._visit(last[-BYTES * gram :], latest, earlier)
+            pattern = last[-BYTES * gram :]
+            if len(pattern) < BYTES * gram:
+                continue
+            ends = []
+            end = latest[crc32(pattern) & self._mask]
+            for _ in range(VISITS):
+                if end < oldest + gram:
+                    break
+                # Other grams of the same hash are in the chain too.
+                if end < size and startswith(pattern, (end - gram) % capacity * BYTES):
+                    ends.append(end)
+                end = earlier[end % capacity]
             if ends:
-                matched = gram
-                for longer in GRAMS[gram]:
-                    still = self._behind_gram(ends, last[-BYTES * longer :]) if len(last) >= BYTES * longer else []
-                    if not still:
-                        break
-                    matched, ends = longer, still
+                matched, ends = self._longest(ends, last, gram)
                 return Found(matched, [ahead for end in ends if (ahead := self._ahead(end, length))])
         return Found()
 
-    def _visit(self, gram: bytes, latest: memoryview, earlier: memoryview) -> list[int]:
-        """The latest places behind *gram*; the chain holds those of the same hash."""
-        capacity, size = self._capacity, self._size
-        first = max(0, size - capacity) + len(gram) // BYTES
-        end = latest[crc32(gram) & self._mask]
-        ends = []
-        for _ in range(VISITS):
-            if end < first:
-                break
-            if end < size:
-                ends.append(end)
-            end = earlier[end % capacity]
-        return self._behind_gram(ends, gram) if ends else ends
-
-    def _behind_gram(self, ends: Sequence[int], gram: bytes) -> list[int]:
-        """Those of *ends* before which *gram* stands."""
+    def _longest(self, ends: list[int], last: bytes, matched: int) -> tuple[int, list[int]]:
+        """How much more than *matched* tokens stand before some of *ends*, and before which of them."""
         capacity, startswith = self._capacity, self._bytes.startswith
-        size = len(gram) // BYTES
-        first = max(0, self._size - capacity) + size
-        return [end for end in ends if end >= first and startswith(gram, (end - size) % capacity * BYTES)]
+        oldest = max(0, self._size - capacity)
+        for longer in GRAMS[matched]:
+            pattern = last[-BYTES * longer :]
+            if len(pattern) < BYTES * longer:
+                break
+            first = oldest + longer
+            still = [end for end in ends if end >= first and startswith(pattern, (end - longer) % capacity * BYTES)]
+            if not still:
+                break
+            matched, ends = longer, still
+        return matched, ends
 
     def _ahead(self, end: int, length: int) -> list[int]:
         """Up to *length* tokens behind *end*, none beyond a gap."""
