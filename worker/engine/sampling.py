@@ -49,14 +49,20 @@ class Sampler:
         A draft of the same tokenizer may be padded to another width; it draws with the same noise all the same.
         *mask* holds the committed tokens; row j has seen *proposal*[:j] too, which stands whenever row j counts.
         """
+        return mx.argmax(self.scores(logits, position, mask, proposal), axis=-1)
+
+    def scores(
+        self, logits: mx.array, position: int, mask: mx.array | None = None, proposal: mx.array | None = None
+    ) -> mx.array:
+        """What decides: the target's token has the highest score of its row. Arguments as of `choose`; (m, V), lazy."""
         logits = logits[:, : self._vocab_size]
         if mask is not None:
             logits = self._penalize(logits, mask, proposal)
         if self._sampling.temperature == 0.0:
-            return mx.argmax(logits, axis=-1)
+            return logits
         scaled = self._filter(logits.astype(mx.float32) * (1.0 / self._sampling.temperature))
         noise = mx.stack([self._noise(position + row) for row in range(logits.shape[0])])
-        return mx.argmax(scaled + noise[:, : logits.shape[1]], axis=-1)
+        return scaled + noise[:, : logits.shape[1]]
 
     def _noise(self, position: int) -> mx.array:
         """Gumbel noise (V,) of *position*, always of the target's width: MLX's bits depend on the shape asked for."""
