@@ -174,6 +174,7 @@ def result_line(result: ResultRecord, cell: CellSpec) -> dict[str, Any]:
             "cell": result.cell_label,
             "state": result.state.value,
             "attempts": result.attempts,
+            "reused_from": result.reused_from,
             "drafter": cell.drafter.value,
             "draft": cell.draft if cell.drafter is not DrafterKind.OFF else None,
             "reference": result.item.reference if result.item else None,

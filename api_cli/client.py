@@ -18,7 +18,7 @@ from typing import Self
 from api_cli.enqueue import enqueue
 from db.connect import open_store
 from db.errors import BrokerError
-from db.records import JobRecord, ResultRecord
+from db.records import JobRecord, ResultRecord, Stored
 from db.settings import Settings, load_settings
 from db.specs import CellSpec, JobSpec
 from db.status import JOB_ENDED, RETRYABLE, ResultState
@@ -34,6 +34,10 @@ class Submitted:
     job_id: str
     #: Why no worker could be woken; the job is safe and starts when one does.
     not_woken: BrokerError | None
+    #: Whether the same job was there already, so that nothing was stored.
+    existed: bool = False
+    #: How many answers of earlier jobs it begins with.
+    reused: int = 0
 
 
 class Client:
@@ -55,10 +59,19 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.store.close()
 
-    def submit(self, spec: JobSpec) -> Submitted:
-        """Store the job, then wake a worker. A broker that is away costs nothing but time."""
-        job_id = self.store.submit(spec)
-        return Submitted(job_id=job_id, not_woken=self._wake(job_id) if spec.items else None)
+    def submit(self, spec: JobSpec, *, force: bool = False) -> Submitted:
+        """Store the job, then wake a worker. A broker that is away costs nothing but time.
+
+        What was asked before is not run again: the same job is that job, and finished answers are copied, unless
+        *force*.
+        """
+        if force:
+            stored = Stored(job_id=self.store.submit(spec), existed=False, reused=0)
+        else:
+            stored = self.store.submit_once(spec)
+        ended = self.store.job(stored.job_id).state in JOB_ENDED
+        not_woken = None if ended else self._wake(stored.job_id)
+        return Submitted(job_id=stored.job_id, not_woken=not_woken, existed=stored.existed, reused=stored.reused)
 
     def jobs(self, limit: int | None = None) -> list[JobRecord]:
         """Read the newest jobs, newest first."""

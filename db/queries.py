@@ -98,13 +98,19 @@ def job_rows(chosen: ColumnElement[bool]) -> Select[Any]:
         func.count(case((results.c.state == state, results.c.id))).label(f"count_{state.value}")
         for state in ResultState
     ]
+
+    def own(figure: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Of what was generated here, not copied."""
+        return case((results.c.reused_from.is_(None), figure))
+
     return (
         select(
             jobs,
             *counts,
-            func.coalesce(func.sum(results.c.prompt_tokens), 0).label("prompt_tokens"),
-            func.coalesce(func.sum(results.c.completion_tokens), 0).label("completion_tokens"),
-            func.coalesce(func.sum(results.c.prefill_s + results.c.decode_s), 0.0).label("busy_s"),
+            func.count(results.c.reused_from).label("reused"),
+            func.coalesce(func.sum(own(results.c.prompt_tokens)), 0).label("prompt_tokens"),
+            func.coalesce(func.sum(own(results.c.completion_tokens)), 0).label("completion_tokens"),
+            func.coalesce(func.sum(own(results.c.prefill_s + results.c.decode_s)), 0.0).label("busy_s"),
             func.max(results.c.finished_at).label("progress_at"),
         )
         .outerjoin(results, results.c.job_id == jobs.c.id)
@@ -131,6 +137,7 @@ def to_job(row: Row[Any]) -> JobRecord:
         error_code=row.error_code,
         error_message=row.error_message,
         counts=Counts(**{state.value: getattr(row, f"count_{state.value}") for state in ResultState}),
+        reused=row.reused,
         prompt_tokens=row.prompt_tokens,
         completion_tokens=row.completion_tokens,
         busy_s=row.busy_s,
@@ -172,6 +179,7 @@ def to_result(row: Row[Any]) -> ResultRecord:
         cell_label=row.cell_label,
         state=ResultState(row.state),
         attempts=row.attempts,
+        reused_from=row.reused_from,
         text=row.text,
         finish_reason=row.finish_reason,
         error_code=row.error_code,

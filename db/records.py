@@ -43,6 +43,17 @@ class Finished:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A job that was submitted unless it was there."""
+
+    job_id: str
+    #: Whether it was submitted before, so that nothing was written.
+    existed: bool
+    #: How many answers of earlier jobs it begins with.
+    reused: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
     """How many results of a job are in each state."""
 
@@ -77,6 +88,8 @@ class JobRecord:
     error_code: str | None
     error_message: str | None
     counts: Counts
+    #: Finished results whose answer came from an earlier job; no total counts them.
+    reused: int
     #: Totals over every finished result.
     prompt_tokens: int
     completion_tokens: int
@@ -104,6 +117,8 @@ class ResultRecord:
     cell_label: str
     state: ResultState
     attempts: int
+    #: `JOB/ITEM` whose answer this is a copy of.
+    reused_from: str | None
     text: str | None
     finish_reason: str | None
     error_code: str | None

@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Iterator
 from sqlalchemy import Connection, Engine, select, update
 
 from db import queries
+from db.content import content
 from db.errors import NotAllowed, NotFound
-from db.records import JobRecord, ResultRecord
+from db.records import JobRecord, ResultRecord, Stored
+from db.reuse import reuse_answers, same_job
 from db.schedule import Schedule
 from db.specs import CellSpec, JobSpec
 from db.status import (
@@ -26,7 +28,7 @@ from db.status import (
     ResultState,
     may_become,
 )
-from db.steps import WAITING_AGAIN, end_unfinished, lock_job, no_such_job, read_job, require_job
+from db.steps import WAITING_AGAIN, close_if_ended, end_unfinished, lock_job, no_such_job, read_job, require_job
 from db.submission import write_job
 from db.tables import cells, items, jobs, results
 from db.transactions import reading, writing
@@ -53,9 +55,29 @@ class Store(Work):
         self.engine.dispose()
 
     def submit(self, spec: JobSpec) -> str:
-        """Write the whole job; return its id. A job whose items were all rejected is done at once."""
+        """Write the whole job as a new one; return its id. A job whose items were all rejected is done at once."""
+        hashes = content(spec)
         with writing(self.engine) as connection:
-            return write_job(connection, spec, self._now())
+            return write_job(connection, spec, self._now(), hashes)
+
+    def submit_once(self, spec: JobSpec) -> Stored:
+        """Submit what is not there yet: the same job again is that job, and an answer that is there is copied.
+
+        The same job is one with the same answers to the same ids that did not fail and was not cancelled; its own
+        priority and schedule stand. Evaluations are always new: they are there for their figures.
+        """
+        hashes = content(spec)
+        if hashes is None:
+            return Stored(job_id=self.submit(spec), existed=False, reused=0)
+        with writing(self.engine) as connection:
+            same = same_job(connection, hashes.job)
+            if same is not None:
+                return Stored(job_id=same, existed=True, reused=0)
+            now = self._now()
+            job_id = write_job(connection, spec, now, hashes)
+            reused = reuse_answers(connection, job_id, now)
+            close_if_ended(connection, job_id, now)
+            return Stored(job_id=job_id, existed=False, reused=reused)
 
     def jobs(self, limit: int | None = None) -> list[JobRecord]:
         """Read the jobs with their progress, newest first."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, literal, select, update
 
+from db.content import Content
 from db.specs import CellSpec, ItemSpec, JobSpec
 from db.status import RESULT_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
@@ -17,8 +18,11 @@ from db.tables import cells, items, jobs, results
 _ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
-def write_job(connection: Connection, spec: JobSpec, now: dt.datetime) -> str:
-    """Write job, cells, items and one waiting result per item and cell; rejected items end failed. Return the id."""
+def write_job(connection: Connection, spec: JobSpec, now: dt.datetime, content: Content | None) -> str:
+    """Write job, cells, items and one waiting result per item and cell; rejected items end failed. Return the id.
+
+    *content* are its hashes, None where answers are not reused.
+    """
     job_id = _free_id(connection, now)
     ended = not spec.items
     connection.execute(
@@ -33,11 +37,14 @@ def write_job(connection: Connection, spec: JobSpec, now: dt.datetime) -> str:
             "created_at": now,
             "finished_at": now if ended else None,
             "nocka_version": _version(),
+            "content_hash": None if content is None else content.job,
             "schedule": spec.schedule.model_dump(mode="json") if spec.schedule.limits else None,
         },
     )
     connection.execute(insert(cells), [_cell_row(job_id, position, cell) for position, cell in enumerate(spec.cells)])
     rows = [_item_row(job_id, position, item) for position, item in enumerate(spec.items)]
+    for row, content_hash in zip(rows, content.answers if content else (), strict=False):
+        row["content_hash"] = content_hash
     rows += [
         {**_NO_INPUT, "job_id": job_id, "position": position, "custom_id": item.custom_id}
         for position, item in enumerate(spec.rejected, start=len(spec.items))
@@ -72,7 +79,7 @@ def _cell_row(job_id: str, position: int, cell: CellSpec) -> dict[str, Any]:
     }
 
 
-_NO_INPUT: dict[str, Any] = {"messages": None, "text": None, "reference": None, "overrides": {}}
+_NO_INPUT: dict[str, Any] = {"messages": None, "text": None, "reference": None, "overrides": {}, "content_hash": None}
 
 
 def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
@@ -85,6 +92,7 @@ def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
         "text": item.text,
         "reference": item.reference,
         "overrides": item.overrides.model_dump(mode="json", exclude_none=True),
+        "content_hash": None,
     }
 
 

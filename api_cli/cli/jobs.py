@@ -102,6 +102,7 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("tokens", Text(f"{number(job.completion_tokens)} written, {number(job.prompt_tokens)} read")),
         ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.worked_s)} of work")),
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
+        *([("reused", Text(f"{job.reused} answers of earlier jobs"))] if job.reused else []),
         ("runs", Text(schedule_text(job.schedule or Schedule()))),
         ("created", Text(moment(job.created_at))),
         ("finished", Text(moment(job.finished_at))),

@@ -127,8 +127,8 @@ def tokens_per_s(job: JobRecord) -> float | None:
 
 def seconds_left(job: JobRecord) -> float | None:
     """From what finished results took; None where none did or none is left. Right for one worker, high for several."""
-    left = job.counts.total - job.counts.ended
-    return job.busy_s / job.counts.done * left if left and job.counts.done and job.busy_s > 0 else None
+    left, ran = job.counts.total - job.counts.ended, job.counts.done - job.reused
+    return job.busy_s / ran * left if left and ran and job.busy_s > 0 else None
 
 
 def counts_text(counts: Counts) -> str:
@@ -202,6 +202,7 @@ def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:
             "total": counts.total,
             **{state.value: getattr(counts, state.value) for state in ResultState},
         },
+        "reused": job.reused,
         "prompt_tokens": job.prompt_tokens,
         "completion_tokens": job.completion_tokens,
         "busy_s": job.busy_s,

@@ -153,6 +153,7 @@ def _as_json(result: ResultRecord, cells: list[CellSpec]) -> dict[str, Any]:
         "cell": result.cell_label,
         "state": result.state.value,
         "attempts": result.attempts,
+        "reused_from": result.reused_from,
         "input": result.item.model_dump(mode="json") if result.item else None,
         "text": result.text,
         "finish_reason": result.finish_reason,
@@ -184,6 +185,8 @@ def _show_item(out: Console, result: ResultRecord) -> None:
 def _show_result(out: Console, result: ResultRecord, against: str) -> None:
     heading = Text.assemble("\n── ", (visible(result.cell_label), "bold"), " · ", state_text(result.state), against)
     _line(out, heading)
+    if result.reused_from is not None:
+        _section(out, "taken over from", result.reused_from)
     if result.error_code:
         _section(out, "error", f"{result.error_code}: {result.error_message}", style="red")
     if result.text is not None:

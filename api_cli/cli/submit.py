@@ -98,6 +98,7 @@ class _Run:
     skip_invalid: bool
     wait: bool
     as_json: bool
+    force: bool
 
 
 @click.command(short_help="Queue files, folders or standard input.")
@@ -108,6 +109,7 @@ class _Run:
 @CLOCK_OPTIONS
 @click.option("--name", help="Default: the first PATH's name.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
+@click.option("--force", is_flag=True, help="Run all of it, also where the same job or answers are there already.")
 @click.option("--wait", is_flag=True, help="Show progress until the job has ended; 3 when items failed.")
 @click.option("--json", "as_json", is_flag=True, help="Say the outcome as JSON.")
 @click.pass_context
@@ -116,7 +118,8 @@ def submit(ctx: click.Context, /, paths: tuple[str, ...], prompt_file: str | Non
 
     JSONL lines are OpenAI Batch requests, or {"text": ...} / {"prompt": ...} / {"messages": [...]} with optional
     custom_id, reference and decoding options. Everything is checked first; when anything is wrong, nothing is queued.
-    The job's id goes to standard output.
+    The job's id goes to standard output. What was asked before is not run again: the same job is that job, and of a
+    folder with one more file only that file is run.
 
     \b
     Examples:
@@ -176,7 +179,7 @@ def _prompt(prompt: str | None, file: str | None) -> str | None:
 
 
 def _queue(client: Client, spec: JobSpec, inputs: Inputs, run: _Run) -> int:
-    submitted = client.submit(spec)
+    submitted = client.submit(spec, force=run.force)
     for note in _notes(spec, inputs, submitted):
         say(note)
     if not run.as_json:
@@ -202,6 +205,8 @@ def _outcome(spec: JobSpec, submitted: Submitted) -> dict[str, Any]:
         "items": len(spec.items),
         "rejected": len(spec.rejected),
         "cells": [cell.label for cell in spec.cells],
+        "existed": submitted.existed,
+        "reused": submitted.reused,
         "worker_woken": submitted.not_woken is None,
     }
 
@@ -209,15 +214,24 @@ def _outcome(spec: JobSpec, submitted: Submitted) -> dict[str, Any]:
 def _notes(spec: JobSpec, inputs: Inputs, submitted: Submitted) -> list[str]:
     """What the person should know about the job that was just stored."""
     target = spec.cells[0].target
-    cells = ", ".join(cell.label for cell in spec.cells)
-    said = f"Stored {len(spec.items)} item{'s' if len(spec.items) != 1 else ''} for {target} ({cells})."
-    if spec.schedule.limits:
-        said += f" It runs: {schedule_text(spec.schedule)}."
-    if spec.rejected:
-        said += f" {len(spec.rejected)} invalid recorded as failed."
-    notes = [said, *(f"Note: {note}" for note in inputs.notes)]
+    notes = [_stored(spec, submitted), *(f"Note: {note}" for note in inputs.notes)]
     if inputs.model not in (None, target):
         notes.append(f"Note: the lines name the model {inputs.model}; {target} answers.")
     if submitted.not_woken is not None:
         notes.append(f"The job is stored and starts when a worker runs: {submitted.not_woken}")
     return notes
+
+
+def _stored(spec: JobSpec, submitted: Submitted) -> str:
+    if submitted.existed:
+        return f"The same job is there already: {submitted.job_id}. Nothing was stored; --force runs all of it again."
+    target = spec.cells[0].target
+    cells = ", ".join(cell.label for cell in spec.cells)
+    said = f"Stored {len(spec.items)} item{'s' if len(spec.items) != 1 else ''} for {target} ({cells})."
+    if spec.schedule.limits:
+        said += f" It runs: {schedule_text(spec.schedule)}."
+    if submitted.reused:
+        said += f" {submitted.reused} of the answers were there already and are taken over; --force runs them again."
+    if spec.rejected:
+        said += f" {len(spec.rejected)} invalid recorded as failed."
+    return said

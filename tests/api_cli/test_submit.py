@@ -218,3 +218,30 @@ def test_ctrl_c_leaves_the_job_alone(nocka: Nocka, reports: Path, monkeypatch: p
     assert result.exit_code == 130
     assert "nocka watch" in result.stderr
     assert json.loads(nocka("status", "--json").stdout)["state"] == "waiting"
+
+
+def test_nothing_is_run_twice_unless_forced(
+    broker: redis.Redis, nocka: Nocka, reports: Path, worker: PlayedWorker
+) -> None:
+    """The same submit is the same job; one more file is the only one to run; changed options run everything."""
+    command = ("submit", reports, "--target", "org/model")
+    first = nocka(*command).stdout.strip()
+    assert worker.end(lambda claim: finished("tak")) == 3
+
+    same = nocka(*command)
+    assert same.stdout.strip() == first
+    assert "The same job is there already" in same.stderr
+
+    (reports / "raport-4.txt").write_text("Treść raportu 4.", encoding="utf-8")
+    more = nocka(*command)
+    assert more.stdout.strip() != first
+    assert "3 of the answers were there already" in more.stderr
+    assert "3 answers of earlier jobs" in nocka("status").stdout
+    assert first in nocka("show", "last", "raport-1.txt").stdout
+    assert worker.end(lambda claim: finished("tak")) == 1
+
+    outcome = json.loads(nocka(*command, "--max-tokens", "5", "--json").stdout)
+    assert (outcome["existed"], outcome["reused"]) == (False, 0)
+    assert worker.end(lambda claim: finished("tak")) == 4
+    assert json.loads(nocka(*command, "--force", "--json").stdout)["reused"] == 0
+    assert worker.end(lambda claim: finished("tak")) == 4

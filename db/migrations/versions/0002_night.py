@@ -23,9 +23,13 @@ def upgrade() -> None:
     op.add_column("items", sa.Column("content_hash", sa.Text(), nullable=True))
     op.create_index(op.f("ix_items_content_hash"), "items", ["content_hash"], unique=False)
 
-    op.add_column("results", sa.Column("deaths", sa.Integer(), nullable=False, server_default="0"))
-    op.add_column("results", sa.Column("reused_from", sa.Text(), nullable=True))
     op.drop_index(op.f("ix_results_job_id_state_turn"), "results")
+    # Remade on SQLite so that they stand before the wide columns, which totals then need not read past.
+    on_sqlite = op.get_bind().dialect.name == "sqlite"
+    with op.batch_alter_table("results", recreate="always" if on_sqlite else "never") as table:
+        deaths = sa.Column("deaths", sa.Integer(), nullable=False, server_default="0")
+        table.add_column(deaths, insert_after="attempts")
+        table.add_column(sa.Column("reused_from", sa.Text(), nullable=True), insert_after="error_code")
     columns = ["job_id", "state", "deaths", "turn"]
     op.create_index(op.f("ix_results_job_id_state_deaths_turn"), "results", columns, unique=False)
     op.execute(
