@@ -24,7 +24,7 @@ from worker.engine.model import Model
 from worker.engine.sampling import Sampler
 from worker.engine.values import Request, Sampling
 
-TEXT = "abab"
+TEXT = "abcfabcfabcf"
 SEEDS = 500
 CERTAINLY_WRONG = 1e-6
 PLAIN = Sampling(temperature=1.3)

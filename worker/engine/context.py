@@ -77,22 +77,22 @@ class Context:
                     raise RuntimeError(f"a {type(layer).__name__} could not be rewound by {surplus} tokens")
             del self._tokens[length:]
 
-    def follow(self, ids: Sequence[int], start: int = 0, room: int = 0) -> list[int]:
-        """Rewind to what is common with *ids*, known to reach *start*; returns what is left to read, at least one id.
+    def follow(self, ids: Sequence[int], start: int = 0, room: int = 0, again: int = 1) -> list[int]:
+        """Rewind to what is common with *ids*, known up to *start*; returns what is left to read, *again* ids or more.
 
         Where *ids* and *room* more do not fit, or a layer cannot go back so far, the last part of *ids* is read anew.
         """
         read = self.tokens
-        end = min(len(read), len(ids) - 1)
+        end = min(len(read), len(ids) - again)
         common = min(start, end)
         while common < end and read[common] == ids[common]:
             common += 1
         if common >= self._earliest and self.fits(len(ids) + room):
             self.rewind(common)
             return list(ids[common:])
-        unread = self._begin(ids, room)
-        self._read(unread[:-1], lambda: False)
-        return unread[-1:]
+        unread = self._begin(ids, room, again)
+        self._read(unread[:-again], lambda: False)
+        return unread[-again:]
 
     def prefill(self, ids: Sequence[int], interrupted: Callable[[], bool]) -> bool:
         """Begin with *ids*, read in chunks, asking *interrupted* between them; whether all were read.
@@ -138,12 +138,12 @@ class Context:
         """The shortest length that every layer can be rewound to."""
         return self.skipped + max((layer.earliest for layer in self._cache if isinstance(layer, Window)), default=0)
 
-    def _begin(self, ids: Sequence[int], room: int) -> list[int]:
-        """Forget everything; returns the part of *ids* to read, all of it where *room* more fit behind it."""
+    def _begin(self, ids: Sequence[int], room: int, least: int = 1) -> list[int]:
+        """Forget everything; returns what of *ids* to read: all if *room* more fit behind it, else *least* or more."""
         self._cache = _new_cache(self.model)
         self._lazy.clear()
         capacity = self.model.context_tokens
-        self.skipped = 0 if len(ids) + room <= capacity else len(ids) - capacity // 2
+        self.skipped = 0 if len(ids) + room <= capacity else max(0, len(ids) - max(capacity // 2, least))
         self._tokens = list(ids[: self.skipped])
         return list(ids[self.skipped :])
 
