@@ -12,7 +12,7 @@ from worker.engine.history import GAP, GRAMS, REACH, Found, History, last_tokens
 LENGTHS = sorted({length for gram, longer in GRAMS.items() for length in (gram, *longer)}, reverse=True)
 
 
-def search(text: list[int], tokens: list[int], length: int, oldest: int = 0) -> Found:
+def search(text: list[int], tokens: list[int], oldest: int = 0) -> Found:
     """The slow obvious way: for each length of match, the longest first, look at every place from the last back."""
     for matched in LENGTHS:
         if matched > len(tokens):
@@ -23,8 +23,7 @@ def search(text: list[int], tokens: list[int], length: int, oldest: int = 0) -> 
             if text[end - matched : end] == tokens[-matched:]
         ]
         if ends:
-            found = [until_gap(text[end : end + length]) for end in ends]
-            return Found(matched, [ahead for ahead in found if ahead])
+            return Found(matched, ends)
     return Found()
 
 
@@ -44,9 +43,12 @@ def test_places_are_those_of_a_search(text: list[int], tokens: list[int], length
         remembered = History(256)
         remembered.extend(text)
 
-        assert search(text, tokens, length) == remembered.find(last_tokens(tokens), length)
         own = until_gap(text[::-1])[::-1]
-        assert search(text, own, length) == remembered.find(last_tokens(own), length)
+        for last in (tokens, own):
+            found = remembered.find(last_tokens(last))
+            assert search(text, last) == found
+            for place in found.places:
+                assert until_gap(text[place : place + length]) == remembered.ahead(place, length)
 
 
 @given(st.lists(st.integers(0, 3), min_size=65, max_size=400), SMALL)
@@ -58,9 +60,10 @@ def test_the_oldest_make_room(text: list[int], tokens: list[int]) -> None:
         remembered = History(64)
         remembered.extend(text)
         # A place is kept while the gram that leads to it is.
-        expected = search(text, tokens, 4, oldest=max(0, len(text) - 64))
+        found = search(text, tokens, oldest=max(0, len(text) - 64))
 
-        assert expected == remembered.find(last_tokens(tokens), 4)
+        assert found == remembered.find(last_tokens(tokens))
+        assert [text[place : place + 4] for place in found.places] == [remembered.ahead(at, 4) for at in found.places]
         assert len(remembered) == min(64, len(text))
 
 
@@ -69,8 +72,9 @@ def test_matches_shorter_than_wanted_are_left_out() -> None:
     remembered = History(64)
     remembered.extend([1, 2, 3, 4])
 
-    assert Found(2, [[3, 4]]) == remembered.find(last_tokens([1, 2]), 9)
-    assert Found() == remembered.find(last_tokens([1, 2]), 9, at_least=4)
+    assert Found(2, [2]) == remembered.find(last_tokens([1, 2]))
+    assert [3, 4] == remembered.ahead(2, 9)
+    assert Found() == remembered.find(last_tokens([1, 2]), at_least=4)
 
 
 def test_only_the_latest_places_are_visited() -> None:
@@ -79,9 +83,9 @@ def test_only_the_latest_places_are_visited() -> None:
     for token in range(100):
         remembered.extend([1, 2, 10 + token])
 
-    found = remembered.find(last_tokens([1, 2]), 1)
+    found = remembered.find(last_tokens([1, 2]))
 
-    assert [[10 + token] for token in range(99, 99 - history.VISITS, -1)] == found.continuations
+    assert [3 * token + 2 for token in range(99, 99 - history.VISITS, -1)] == found.places
 
 
 def test_memory_is_bounded() -> None:

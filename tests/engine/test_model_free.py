@@ -70,6 +70,18 @@ def test_suffix_trusts_a_match_for_its_own_length() -> None:
     assert 6.0 == draft.expected
 
 
+def test_suffix_learns_what_its_sums_are_worth() -> None:
+    """Of a sum of 2 only one token stood, so the next sum of 2 behind a match of two promises 2 * (1 + 1) / (2 + 1)."""
+    drafter = answered(SuffixDrafter(256), list(range(10, 40)))
+    prompt = [12, 60, 61, 62, 5, 10, 11]
+    begun(drafter, prompt)
+    first, second = drafter.propose(prompt, 16, 16), drafter.propose([*prompt, 12, 60], 16, 16)
+
+    assert ((12, 13), 2.0) == (first.tokens, first.expected)
+    assert (61, 62) == second.tokens
+    assert pytest.approx(4 / 3) == second.expected
+
+
 def test_suffix_prefers_the_longer_match_wherever_it_stood() -> None:
     """This request's own 2 3 -> 4 gives way to an earlier answer's 1 2 3 -> 5, and the other way round."""
     drafter = answered(SuffixDrafter(256), [1, 2, 3, 5, 0, 0])

@@ -25,10 +25,10 @@ BYTES = 4
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """Where the last `matched` tokens stood before: what followed there, the latest place first."""
+    """The places where the last `matched` tokens stood before, the latest first."""
 
     matched: int = 0
-    continuations: Sequence[list[int]] = ()
+    places: Sequence[int] = ()
 
 
 class History:
@@ -67,11 +67,10 @@ class History:
                     earlier[end % capacity] = latest[bucket]
                     latest[bucket] = end
 
-    def find(self, last: bytes, length: int, at_least: int = 0) -> Found:
-        """Where *last*, from `last_tokens`, stood before, the longest match: up to *length* tokens that followed there.
+    def find(self, last: bytes, at_least: int = 0) -> Found:
+        """Where *last*, from `last_tokens`, stood before, the longest match; none shorter than *at_least*.
 
-        The end of this history itself, behind which nothing stands, is no such place. Matches shorter than *at_least*
-        are not looked for.
+        The end of this history itself, behind which nothing stands, is no such place.
         """
         size, capacity, startswith = self._size, self._capacity, self._bytes.startswith
         oldest = max(0, size - capacity)
@@ -91,12 +90,17 @@ class History:
                     ends.append(end)
                 end = earlier[end % capacity]
             if ends:
-                matched, ends = self._longest(ends, last, gram)
-                return Found(matched, [ahead for end in ends if (ahead := self._ahead(end, length))])
+                return self._longest(ends, last, gram)
         return Found()
 
-    def _longest(self, ends: list[int], last: bytes, matched: int) -> tuple[int, list[int]]:
-        """How much more than *matched* tokens stand before some of *ends*, and before which of them."""
+    def ahead(self, place: int, length: int) -> list[int]:
+        """Up to *length* tokens that followed at *place*, from `find`; none beyond a gap."""
+        start = place % self._capacity
+        ahead: list[int] = self._ring[start : start + min(length, self._size - place)].tolist()
+        return ahead[: ahead.index(GAP)] if GAP in ahead else ahead
+
+    def _longest(self, ends: list[int], last: bytes, matched: int) -> Found:
+        """Those of *ends* before which the most tokens stand, *matched* or more."""
         capacity, startswith = self._capacity, self._bytes.startswith
         oldest = max(0, self._size - capacity)
         for longer in GRAMS[matched]:
@@ -108,13 +112,7 @@ class History:
             if not still:
                 break
             matched, ends = longer, still
-        return matched, ends
-
-    def _ahead(self, end: int, length: int) -> list[int]:
-        """Up to *length* tokens behind *end*, none beyond a gap."""
-        place = end % self._capacity
-        ahead: list[int] = self._ring[place : place + min(length, self._size - end)].tolist()
-        return ahead[: ahead.index(GAP)] if GAP in ahead else ahead
+        return Found(matched, ends)
 
 
 def last_tokens(tokens: Sequence[int]) -> bytes:

@@ -21,8 +21,8 @@ class LookupDrafter:
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
         self._history.extend(tokens[self._read :])
         self._read = len(tokens)
-        continuations = self._history.find(last_tokens(tokens), max(0, min(k, limit, MAX_PROPOSED))).continuations
-        proposal = continuations[0] if continuations else []
+        places = self._history.find(last_tokens(tokens)).places
+        proposal = self._history.ahead(places[0], max(0, min(k, limit, MAX_PROPOSED))) if places else []
         return Draft(tuple(proposal), len(proposal))
 
     def finish(self, tokens: Sequence[int]) -> None:

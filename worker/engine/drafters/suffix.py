@@ -13,33 +13,54 @@ from worker.engine.values import Draft, Request
 REMEMBERED_TOKENS = 1 << 20
 #: A token whose way was taken by fewer than this share of the places is not proposed.
 MIN_SHARE = 0.1
+#: What is left of older rounds when a new one is learnt from.
+KEPT = 0.98
 
 
 class SuffixDrafter:
     """Proposes the commonest way on from where the last tokens stood before, in this request or an earlier answer.
 
-    A match of m tokens is trusted for m tokens. `expected` is the sum of the shares that went the whole way so far.
+    A match of m tokens is trusted for m tokens. `expected` is the sum of the shares that went the whole way so far,
+    times what stood of such sums before, after matches of that length.
     """
 
     def __init__(self, remembered_tokens: int = REMEMBERED_TOKENS) -> None:
         self._answers = History(remembered_tokens)
+        # By length of match: the sums, and what stood of them.
+        self._summed: dict[int, float] = {}
+        self._stood: dict[int, float] = {}
 
     def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
         self._own = History(len(prompt) + request.max_tokens + 2 * REACH)
         self._own.extend(prompt)
         self._prompt_tokens = self._read = len(prompt)
+        # The last proposal's length of match and its sum.
+        self._last = 0, 0.0
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
+        self._learn(len(tokens) - self._read - 1)
         self._own.extend(tokens[self._read :])
         self._read = len(tokens)
-        length = max(0, min(k, limit, MAX_PROPOSED))
         last = last_tokens(tokens)
-        own = self._own.find(last, length)
-        past = self._answers.find(last, length, own.matched)
+        own = self._own.find(last)
+        past = self._answers.find(last, own.matched)
         matched = max(own.matched, past.matched)
-        places = [ahead for found in (own, past) if found.matched == matched for ahead in found.continuations]
-        proposal, expected = commonest_way(places, min(length, matched))
-        return Draft(tuple(proposal), len(proposal), expected=expected)
+        length = max(0, min(k, limit, matched, MAX_PROPOSED))
+        ways = []
+        for history, found in ((self._own, own), (self._answers, past)):
+            if found.matched == matched:
+                ways += [way for place in found.places if (way := history.ahead(place, length))]
+        proposal, summed = commonest_way(ways, length)
+        self._last = matched, summed
+        trust = (self._stood.get(matched, 0.0) + 1) / (self._summed.get(matched, 0.0) + 1)
+        return Draft(tuple(proposal), len(proposal), expected=summed * trust)
+
+    def _learn(self, stood: int) -> None:
+        """Hold the last proposal against the *stood* tokens of it that were committed."""
+        matched, summed = self._last
+        if summed:
+            self._summed[matched] = KEPT * self._summed.get(matched, 0.0) + summed
+            self._stood[matched] = KEPT * self._stood.get(matched, 0.0) + stood
 
     def finish(self, tokens: Sequence[int]) -> None:
         self.recall([tokens[self._prompt_tokens :]])
