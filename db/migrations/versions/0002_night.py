@@ -24,12 +24,16 @@ def upgrade() -> None:
     op.create_index(op.f("ix_items_content_hash"), "items", ["content_hash"], unique=False)
 
     op.drop_index(op.f("ix_results_job_id_state_turn"), "results")
-    # Remade on SQLite so that they stand before the wide columns, which totals then need not read past.
-    on_sqlite = op.get_bind().dialect.name == "sqlite"
-    with op.batch_alter_table("results", recreate="always" if on_sqlite else "never") as table:
-        deaths = sa.Column("deaths", sa.Integer(), nullable=False, server_default="0")
-        table.add_column(deaths, insert_after="attempts")
-        table.add_column(sa.Column("reused_from", sa.Text(), nullable=True), insert_after="error_code")
+    deaths = sa.Column("deaths", sa.Integer(), nullable=False, server_default="0")
+    reused_from = sa.Column("reused_from", sa.Text(), nullable=True)
+    if op.get_bind().dialect.name == "sqlite":
+        # Remade, so that they stand before the wide columns, which totals then need not read past.
+        with op.batch_alter_table("results", recreate="always") as table:
+            table.add_column(deaths, insert_after="attempts")
+            table.add_column(reused_from, insert_after="error_code")
+    else:
+        op.add_column("results", deaths)
+        op.add_column("results", reused_from)
     columns = ["job_id", "state", "deaths", "turn"]
     op.create_index(op.f("ix_results_job_id_state_deaths_turn"), "results", columns, unique=False)
     op.execute(
