@@ -74,6 +74,8 @@ def local_zone(environ: Mapping[str, str] | None = None, localtime: Path = _LOCA
 
 def schedule_text(made: Schedule) -> str:
     """`22:00-06:00 Europe/Warsaw, not before 2026-12-01 20:00, until 2026-12-02 12:00, 8 hours of work at most`."""
+    if not made.limits:
+        return "at any time"
     local = zoneinfo.ZoneInfo(made.zone)
     parts = [f"{made.window} {made.zone}"] if made.window is not None else []
     if made.not_before is not None:
@@ -82,4 +84,4 @@ def schedule_text(made: Schedule) -> str:
         parts.append(f"until {made.deadline.astimezone(local):%Y-%m-%d %H:%M}")
     if made.max_hours is not None:
         parts.append(f"{made.max_hours:g} hours of work at most")
-    return ", ".join(parts) or "at any time"
+    return ", ".join(parts)

@@ -52,7 +52,8 @@ class Schedule(BaseModel):
     @model_validator(mode="after")
     def _usable(self) -> Self:
         try:
-            zoneinfo.ZoneInfo(self.zone)
+            if self.limits:
+                zoneinfo.ZoneInfo(self.zone)
         except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ValueError(f"there is no time zone {self.zone!r} here") from error
         if self.window is not None and self.window[:5] == self.window[6:]:
