@@ -41,7 +41,7 @@ class History:
         self._size = 0
         # The ring's first places stand again behind its end, so that no window wraps. Zeros that nobody has written
         # yet cost no memory. A bytearray compares in place, and a memoryview of it holds the numbers.
-        self._bytes = bytearray(BYTES * (capacity + 2 * REACH))
+        self._bytes = bytearray(BYTES * (capacity + REACH))
         self._ring = memoryview(self._bytes).cast("i")
         buckets = 1 << (capacity - 1).bit_length()
         self._mask = buckets - 1
@@ -57,7 +57,7 @@ class History:
         for token in tokens:
             place = self._size % capacity
             ring[place] = token
-            if place < 2 * REACH:
+            if place < REACH:
                 ring[capacity + place] = token
             self._size = end = self._size + 1
             for gram, latest, earlier in self._chains:
@@ -94,7 +94,7 @@ class History:
         return Found()
 
     def ahead(self, place: int, length: int) -> list[int]:
-        """Up to *length* tokens that followed at *place*, from `find`; none beyond a gap."""
+        """Up to *length* (at most 32) tokens that followed at *place*, from `find`; none beyond a gap."""
         start = place % self._capacity
         ahead: list[int] = self._ring[start : start + min(length, self._size - place)].tolist()
         return ahead[: ahead.index(GAP)] if GAP in ahead else ahead

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 Longs = npt.NDArray[np.uint64]
 
-#: Grams held before they are sorted and written; with what sorting takes, about 200 MB.
-CHUNK_GRAMS = 4 << 20
+#: Grams held before they are sorted and written; with what sorting takes, about 100 MB.
+CHUNK_GRAMS = 2 << 20
 #: Counted grams of all chunks that are merged at once.
-BLOCK_GRAMS = 4 << 20
+BLOCK_GRAMS = 2 << 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

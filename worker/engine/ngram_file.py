@@ -137,7 +137,7 @@ def build(
     """Write the model of *texts*, each a sequence of ids of the tokenizer with byte *table*; returns its header.
 
     Contexts seen fewer than *min_count* times are left out. *path* appears whole or not at all. Memory is bounded
-    (about 500 MB at order 3); the counts go through its folder, 16 bytes a different gram. *merging* hears how far
+    (about 450 MB at order 3); the counts go through its folder, 16 bytes a different gram. *merging* hears how far
     (0..1) the part after the last text is. Raises ValueError for an order that does not fit, OSError.
     """
     bits = token_bits(len(table))
