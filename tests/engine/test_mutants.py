@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+#: The fast ones first: one failure is enough.
+CORE = ("tests/engine/test_core_toys.py", "tests/engine/test_core.py")
 PATCHES = sorted((Path(__file__).parent / "mutants").glob("*.patch"))
 
 
 def run_core(folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the core tests on the copy of the engine in *folder*."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/engine/test_core.py"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *CORE]
     environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
 
