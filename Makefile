@@ -6,13 +6,15 @@ NOCKA_TEST_ALL ?=
 PYTEST_ARGS ?=
 SELECTED = $(if $(NOCKA_TEST_ALL),,-m "not real and not slow")
 
-.PHONY: help setup demo check format test lock
+.PHONY: help setup demo check format test bench bench-smoke lock
 
 help:
 	@echo "make setup   create .venv and install nocka with its tools"
 	@echo "make demo    run the main job on examples/ with the models that ship here (under 3 minutes)"
 	@echo "make check   format, lint, types, import contracts, the map"
 	@echo "make test    setup, check and the tests"
+	@echo "make bench   measure nocka beside what a user would pick instead (about half an hour; installs PyTorch)"
+	@echo "make bench-smoke   its short form, compared with bench/expected.json"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make lock    write constraints.txt from .venv"
 
@@ -39,6 +41,13 @@ format: setup
 
 test: setup check
 	LD_PRELOAD="$$(scripts/blas.sh)" $(BIN)/python -m pytest $(SELECTED) $(PYTEST_ARGS)
+
+bench: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	LD_PRELOAD="$$(scripts/blas.sh)" $(BIN)/python -m bench --json build/bench.json
+
+bench-smoke: setup
+	LD_PRELOAD="$$(scripts/blas.sh)" $(BIN)/python -m bench --smoke
 
 lock: setup
 	$(BIN)/python scripts/lock.py > constraints.tmp && mv constraints.tmp constraints.txt

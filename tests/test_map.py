@@ -13,7 +13,9 @@ HOUSES = ("api_cli", "db", "worker")
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 400, 60, 7
 
 MODULES = sorted(path.relative_to(ROOT).as_posix() for house in HOUSES for path in (ROOT / house).rglob("*.py"))
-SCRIPTS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "scripts").glob("*.py"))
+SCRIPTS = sorted(
+    path.relative_to(ROOT).as_posix() for name in ("scripts", "bench") for path in (ROOT / name).glob("*.py")
+)
 MAPPED = [module for module in MODULES if not module.endswith("/__init__.py") and "/versions/" not in module]
 
 

@@ -39,15 +39,21 @@ class Reading:
         """Let the text grow by *data*. Nothing is read yet."""
         self._in_step = min(self._in_step, self._text.extend(data))
 
-    def unread(self, room: int, behind: Sequence[int] = ()) -> list[int]:
-        """Let the context follow the text and *behind* it; returns the ids it has to read for that, at least one.
+    def unread(self, room: int, behind: Sequence[int] = (), again: int = 1) -> list[int]:
+        """Let the context follow the text and *behind* it; returns the ids it has to read for that, at least *again*.
 
         *room* more tokens will fit.
         """
         ids = self._text.ids
-        unread = self.context.follow([*ids, *behind] if behind else ids, min(self._in_step, len(self.context)), room)
+        known = min(self._in_step, len(self.context))
+        unread = self.context.follow([*ids, *behind] if behind else ids, known, room, again)
         self._in_step = len(ids)
         return unread
+
+    def leave(self, length: int) -> None:
+        """Rewind to the text's first *length* ids, to go on with others than the text's."""
+        self.context.rewind(length)
+        self._in_step = min(self._in_step, length)
 
 
 def _prompt(tokenizer: Tokenizer, request: Request) -> list[int]:

@@ -12,6 +12,7 @@ from worker.engine.drafters.base import MAX_PROPOSED
 from worker.engine.model import Model
 from worker.engine.reading import Reading
 from worker.engine.sampling import Sampler
+from worker.engine.straddle import Straddle
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Draft, Request
 
@@ -23,22 +24,26 @@ class CrossDrafter:
 
     Per round only the changed tail of the text is encoded for the draft, and its cache keeps the longest common prefix;
     accepted tokens and the target's own ride along with the next draft step. Where the committed text ends inside a
-    token that the draft drew and still agrees with it, the draft keeps that token and its rest is proposed first.
+    token that the draft drew and still agrees with it, the draft keeps that token and its rest is proposed first; where
+    it may end inside one that the draft did not draw yet, the draft draws that one.
     """
 
     def __init__(self, target: Tokenizer, draft: Model, translation: str) -> None:
         self._target = target
         self._draft = draft
         self._translation = translation
+        self._straddle = Straddle(draft.tokenizer)
 
     def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
         self._reading = Reading(self._draft, request)
         self._context = self._reading.context
         self._read_target = len(prompt)
-        # The last round: how many ids the draft had read, what it said behind them, and the bytes of its reading that
-        # were not committed yet.
-        self._base = len(self._reading.ids)
+        self._prompt_ids = len(self._reading.ids)
+        # The last round: how many ids the draft had read, what it said behind them, the bytes of that beyond the
+        # committed text, token by token, and the bytes of its reading that were not committed yet.
+        self._base = self._prompt_ids
         self._said: list[int] = []
+        self._pieces: list[bytes] = []
         self._ahead = b""
         self._reading.prefill(interrupted)
 
@@ -48,19 +53,23 @@ class CrossDrafter:
         self._read_target = len(tokens)
         self._reading.hear(data)
         k = min(k, self._draft.context_tokens // 2)
-        kept = self._kept(data) if self._translation == "context" else None
-        said, self._said = self._said, []
+        in_context = self._translation == "context"
+        kept = self._kept(data) if in_context else None
+        said, self._said, self._pieces = self._said, [], []
         if kept is None or not self._context.fits(self._base + kept + k):
             kept, self._ahead = None, b""
         if min(k, limit) < 1:
             self._ahead = b""
             return Draft()
-        unread = self._stand_on_text(k) if kept is None else self._stand_on_said(said[:kept])
+        if kept is not None:
+            unread, word = self._stand_on_said(said[:kept]), None
+        else:
+            word = self._straddle.last_word(self._reading.ids, self._prompt_ids) if in_context else None
+            unread = self._stand_on_text(k, word or ())
         prepared = time.perf_counter()
-        self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
+        self._draw(unread, k, word)
         drawn = time.perf_counter()
-        pending = self._reading.pending if kept is None else b""
-        proposal = self._translate(tokens, self._ahead, pending)[: min(limit, MAX_PROPOSED)]
+        proposal = self._translate(tokens)[: min(limit, MAX_PROPOSED)]
         return Draft(tuple(proposal), k, time.perf_counter() - drawn + prepared - started)
 
     def finish(self, tokens: Sequence[int]) -> None:
@@ -74,10 +83,9 @@ class CrossDrafter:
         ahead, self._ahead = self._ahead, b""
         for count in range(len(self._said) + 1):
             if count:
-                piece = self._draft.tokenizer.spell(self._said[count - 1 : count])
-                if not piece:
+                if not self._draft.tokenizer.spell(self._said[count - 1 : count]):
                     return None
-                ahead += piece
+                ahead += self._pieces[count - 1]
             if len(ahead) > len(data) > 0:
                 self._ahead = ahead[len(data) :] if ahead.startswith(data) else b""
                 return count if self._ahead else None
@@ -90,26 +98,59 @@ class CrossDrafter:
         self._context.rewind(self._base - 1)
         return read[-1:]
 
-    def _stand_on_text(self, room: int) -> list[int]:
-        """Let the draft go on behind the committed text; returns the ids it has to read for that."""
+    def _stand_on_text(self, room: int, word: Sequence[int]) -> list[int]:
+        """Let the draft go on behind the committed text; returns the ids it has to read for that, *word* among them."""
         self._base = len(self._reading.ids)
-        return self._reading.unread(room)
+        return self._reading.unread(room, again=len(word) + 1)
 
-    def _translate(self, tokens: Sequence[int], ahead: bytes, pending: bytes) -> list[int]:
+    def _draw(self, unread: Sequence[int], k: int, word: Sequence[int] | None) -> None:
+        """Let the draft say *k* tokens behind *unread*; *word*, if given, is said again, as far as it is committed."""
+        if word is None:
+            self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
+            self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
+            return
+        token, rest = self._say_again(unread, word)
+        if token is None:
+            return
+        self._said = [token]
+        if k > 1:
+            self._said += self._context.roll([token], k - 1, _greedy).tolist()  # type: ignore[arg-type]
+        self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
+        self._pieces[0] = self._pieces[0][len(rest) :]
+
+    def _say_again(self, unread: Sequence[int], word: Sequence[int]) -> tuple[int | None, bytes]:
+        """The draft's next token, and its bytes that are committed already; None where it has no such token.
+
+        It may stand in the place of an end of *word*, whose ids are the last of *unread*.
+        """
+        spell, pending = self._draft.tokenizer.spell, self._reading.pending
+        rests = [spell(word[kept:]) + pending for kept in range(len(word) + 1)]
+        drawn = self._straddle.likeliest(self._context.append(unread)[-len(rests) :], rests)
+        kept = next((kept for kept, own in enumerate(word) if drawn[kept] != own), len(word))
+        token, rest = drawn[kept], rests[kept]
+        self._base -= len(word) - kept
+        self._reading.leave(self._base)
+        while token is not None and 0 < len(piece := spell([token])) < len(rest):
+            rest = rest[len(piece) :]
+            self._base += 1
+            token = self._straddle.likeliest(self._context.append([token])[-1:], [rest])[0]
+        return token, rest
+
+    def _translate(self, tokens: Sequence[int]) -> list[int]:
         """What the draft said behind *tokens*, in target tokens; where it ends its turn stands the target's end."""
         tokenizer = self._draft.tokenizer
         said, ends = _until_control(tokenizer, self._said)
-        pieces = _clip(tokenizer, said, pending)
+        if self._translation == "context":
+            proposal = translate.in_context(self._target, tokens, self._ahead + b"".join(self._pieces[: len(said)]))
+            return [*proposal, self._target.end_of_turn] if ends else proposal
+        pieces = _clip(tokenizer, said, self._reading.pending)
         if pieces is None:
             return []
-        match self._translation:
-            case "direct":
-                proposal = translate.direct(self._target, pieces)
-                ends = ends and len(proposal) == len(pieces)
-            case "naive":
-                proposal = translate.naive(self._target, tokenizer.decode(said))
-            case _:
-                proposal = translate.in_context(self._target, tokens, ahead + b"".join(pieces))
+        if self._translation == "direct":
+            proposal = translate.direct(self._target, pieces)
+            ends = ends and len(proposal) == len(pieces)
+        else:
+            proposal = translate.naive(self._target, tokenizer.decode(said))
         return [*proposal, self._target.end_of_turn] if ends else proposal
 
 

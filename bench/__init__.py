@@ -1,0 +1,1 @@
+"""Measurements: nocka's engine beside what a user would pick instead."""
