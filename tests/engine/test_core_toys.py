@@ -63,14 +63,15 @@ def test_a_rewound_window_is_whole_again(size: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(context_module, "REWIND_TOKENS", 6)
     monkeypatch.setattr(Window, "step", 4)
     model, rng = toys.sliding_llama(size), random.Random(size)
-    context, ids = Context(model), list[int]()
+    context, ids, longest = Context(model), list[int](), 0
     for count in [3, 1, 1, 17, 2, 1, 5, 1, 1, 6, 1]:
         fresh = [rng.randrange(model.vocab_size) for _ in range(count)]
         rows = np.array(context.append(fresh))
         ids += fresh
         context.check()
         np.testing.assert_allclose(rows, np.array(model.network(mx.array([ids]))[0])[-count:], rtol=2e-3, atol=2e-3)
-        back = len(ids) - rng.randrange(min(count, 6))
+        longest = max(longest, len(ids))
+        back = rng.randrange(max(0, longest - 6), len(ids) + 1)
         context.rewind(back)
         del ids[back:]
 
