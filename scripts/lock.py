@@ -1,4 +1,4 @@
-"""Print constraints.txt: the installed version of everything that nocka and its `dev` and `postgres` extras need.
+"""Print constraints.txt: the installed version of everything that nocka and the extras below need.
 
 make lock
 """
@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT, EXTRAS = "nocka", ("dev", "postgres")
+ROOT, EXTRAS = "nocka", ("bench", "dev", "postgres")
 # Packages that another platform needs and this one may not have installed.
 ELSEWHERE = {"mlx": "mlx-metal"}
 
@@ -29,7 +29,7 @@ def main() -> None:
     pins |= {other: pins[name] for name, other in ELSEWHERE.items() if name in pins}
     print("# What was tested. Written by `make lock`; used by `make setup` and, with `pip install -c`, by you.")
     for name, version in sorted(pins.items()):
-        print(f"{name}=={version}")
+        print(f"{name}=={version.partition('+')[0]}")  # a build for one kind of machine is no version of its own
 
 
 def needed(name: str, extra: str) -> list[tuple[str, str]]:
