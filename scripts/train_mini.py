@@ -26,7 +26,6 @@ from mini_tokenizers import save_tokenizer, train_tokenizer
 from tokenizers import Tokenizer
 
 SEED = 2604
-TOKENS_PER_STEP = 2048
 CHUNK_CHARS = 2400
 
 
@@ -39,15 +38,16 @@ class Stage:
     shape: Shape
     steps: int
     peak_lr: float
+    tokens_per_step: int = 2048
     grown_from: str | None = None
 
 
-TARGET_VOCAB, BYTES_VOCAB, POLISH_VOCAB = 2304, 4096, 8192
+TARGET_VOCAB, BYTES_VOCAB, POLISH_VOCAB = 960, 4096, 8192
 STAGES = [
-    Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), 1700, 4e-3),
+    Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), 3000, 4e-3, tokens_per_step=1024),
     Stage("mini-draft-bytes", "bytes", Shape(BYTES_VOCAB, 192, 2, 3, 3, 512), 1500, 4e-3),
     Stage("mini-draft-polish", "polish", Shape(POLISH_VOCAB, 160, 2, 5, 5, 448, head_dim=32), 1500, 4e-3),
-    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 10, 4, 2, 1024), 1100, 2e-3, "mini-draft"),
+    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 10, 4, 2, 1024), 90, 6e-4, grown_from="mini-draft"),
 ]
 VOCABS = {"target": TARGET_VOCAB, "bytes": BYTES_VOCAB, "polish": POLISH_VOCAB}
 
@@ -165,7 +165,7 @@ def train(
     for step in range(first, stage.steps):
         loss = _step(model, optimizers, ids, step, stage)
         if step % 25 == 0:
-            rate = (step - first + 1) * TOKENS_PER_STEP / (time.perf_counter() - started)
+            rate = (step - first + 1) * stage.tokens_per_step / (time.perf_counter() - started)
             print(f"{stage.name} step {step} loss {loss:.3f} {rate:.0f} tok/s", flush=True)
         if (step + 1) % 100 == 0 or step + 1 == stage.steps:
             _save(checkpoint, model, optimizers, step + 1)
@@ -183,9 +183,9 @@ def _optimizers(model: Llama, peak_lr: float) -> list[torch.optim.Optimizer]:
 
 def _step(model: Llama, optimizers: list[torch.optim.Optimizer], ids: torch.Tensor, step: int, stage: Stage) -> float:
     """One update. The last tenth reads long windows, so that positions past 512 are known too."""
-    length = 2048 if step >= 0.9 * stage.steps else 512
+    length = min(2048, stage.tokens_per_step) if step >= 0.9 * stage.steps else 512
     random = torch.Generator().manual_seed(SEED + step)
-    offsets = torch.randint(0, len(ids) - length - 1, (TOKENS_PER_STEP // length,), generator=random)
+    offsets = torch.randint(0, len(ids) - length - 1, (stage.tokens_per_step // length,), generator=random)
     batch = torch.stack([ids[offset : offset + length + 1] for offset in offsets.tolist()])
     logits = model(batch[:, :-1])
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
