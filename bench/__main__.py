@@ -19,6 +19,7 @@ from rich.console import Console
 from bench import across, beside_mlx_lm, forms, host_time, ngrams, oracle
 from bench.report import Report, show
 from bench.timing import PAIRS
+from bench.workloads import REPLAY, SAMPLED
 from worker.engine.model import Model, load
 from worker.engine.values import ModelRef
 
@@ -27,6 +28,7 @@ EXPECTED = Path(__file__).parent / "expected.json"
 FOREIGN = ("mini-draft-bytes", "mini-draft-polish")
 #: Another BLAS adds in another order, which may turn a near tie: what rests on forwards may differ by this much.
 TOLERANCE = 0.01
+SMOKE = across.Size(passages=2, max_tokens=24, lengths=(4,), workloads=(REPLAY, SAMPLED))
 
 
 def mini(name: str) -> Model:
@@ -38,7 +40,7 @@ def smoke(target: Model) -> dict[int, Callable[[], Report]]:
     """A little of each figure that is the same everywhere."""
     drafts = {name: mini(name) for name in FOREIGN}
     return {
-        3: lambda: across.report(target, drafts, across.Size(passages=2, max_tokens=40), assisted=False),
+        3: lambda: across.report(target, drafts, SMOKE, assisted=False),
         4: lambda: oracle.report(20),
         6: lambda: forms.report(target, documents=4, timed=False),
         7: lambda: ngrams.report(target, count=2, max_tokens=40),

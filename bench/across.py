@@ -37,6 +37,8 @@ class Size:
 
     passages: int
     max_tokens: int
+    lengths: tuple[int, ...] = LENGTHS
+    workloads: tuple[Workload, ...] = WORKLOADS
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +53,7 @@ def report(target: Model, drafts: dict[str, Model], size: Size, assisted: bool =
     """Each of *drafts* under *target*, for every workload and k; *assisted*: beside Hugging Face where it can run."""
     rows: dict[str, dict[str, Cell]] = {}
     for name, draft in drafts.items():
-        for workload in WORKLOADS:
+        for workload in size.workloads:
             theirs = _hugging_face(target, draft) if assisted and has_torch() and workload is not SAMPLED else None
             found = _rows(target, draft, workload, size, theirs)
             rows |= {f"{name} {workload.name} {label}": cells for label, cells in found.items()}
@@ -85,7 +87,7 @@ def _rows(
     shares = [repeated_share(generation.tokens) for generation in plain]
     counted = [passage for passage, share in zip(passages, shares, strict=True) if share <= MAX_REPEATED_SHARE]
     rows = {}
-    for k in LENGTHS:
+    for k in size.lengths:
         cross, ideal = (
             [answer(target, drafter, k, passage, workload, size.max_tokens) for passage in passages]
             for drafter in (CrossDrafter(target.tokenizer, draft, "context"), IdealDrafter(target.tokenizer, draft))

@@ -1,21 +1,31 @@
-"""A text may end inside a token that a model would have said: which tokens agree with what is there.
+"""A text may end inside a token that a model would have said: which one, and how likely it is.
 
 Encoded as it stands, a cut word comes out in pieces that the model rarely saw, and it goes on from them badly. So the
-model says the last word again, held to the bytes that are there, until a token reaches beyond them.
+longer tokens that could stand in the place of the last word's end are weighed against going on behind it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import dataclasses
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import mlx.core as mx
 
 from worker.engine.tokenizer import Tokenizer
 
-#: How far back the word is said again.
+#: How far back a token may begin that the text's end lies in.
 MAX_WORD_TOKENS = 6
 WORD_STARTS = (b" ", b"\n")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Opening:
+    """The token behind *kept* tokens of the last word; its first *repeated* bytes are in the text already."""
+
+    kept: int
+    token: int
+    repeated: int
 
 
 class Straddle:
@@ -36,24 +46,36 @@ class Straddle:
                 break
         return list(ids[start:])
 
-    def likeliest(self, logits: mx.array, rests: Sequence[bytes]) -> list[int | None]:
-        """For each row of *logits* (n, V) the likeliest token that agrees with its rest of the text; waits for them.
+    def likeliest(self, logits: mx.array, word: Sequence[int], pending: bytes) -> Opening | None:
+        """The likeliest way on from a text that ends in *word* and then *pending* bytes; None where there is none.
 
-        It begins with the rest or the rest with it. None where no token does; any token agrees with no rest.
+        Row j of *logits* (len(word) + 1, V) was drawn behind j tokens of the word. Waits for them.
         """
-        drawn = []
-        for row, rest in zip(logits, rests, strict=True):
-            agreeing = self._agreeing(rest) if rest else None
-            if agreeing is None:
-                drawn.append(mx.argmax(row).astype(mx.int32))
-            else:
-                drawn.append(agreeing[mx.argmax(row[agreeing])] if agreeing.size else mx.array(-1, dtype=mx.int32))
-        return [None if token < 0 else token for token in mx.stack(drawn).tolist()]  # type: ignore[union-attr, operator, misc]
+        norms = mx.logsumexp(logits.astype(mx.float32), axis=-1)
+        begun, scores, drawn, openings = mx.array(0.0), [], [], []
+        for kept in range(len(word) + 1):
+            rest = self._tokenizer.spell(word[kept:]) + pending
+            begun = begun - norms[kept]
+            ids = self._beginning(rest, or_equal=kept == len(word)) if rest else None
+            if ids is None or ids.size:
+                row = logits[kept] if ids is None else logits[kept][ids]
+                best = mx.argmax(row)
+                scores.append(row[best] + begun)
+                drawn.append((best if ids is None else ids[best]).astype(mx.int32))
+                openings.append((kept, len(rest)))
+            if kept < len(word):
+                begun = begun + logits[kept, word[kept]]
+        if not scores:
+            return None
+        which, tokens = mx.argmax(mx.stack(scores)), mx.stack(drawn)
+        mx.eval(which, tokens)
+        index = int(which.item())  # type: ignore[arg-type]
+        kept, repeated = openings[index]
+        return Opening(kept=kept, token=int(tokens[index].item()), repeated=repeated)  # type: ignore[arg-type]
 
-    def _agreeing(self, rest: bytes) -> mx.array:
-        first = bisect_left(self._pieces, rest)
+    def _beginning(self, rest: bytes, or_equal: bool) -> mx.array:
+        """The tokens that begin with *rest* and go on, or are it."""
+        first = (bisect_left if or_equal else bisect_right)(self._pieces, rest)
         after = rest.rstrip(b"\xff")
         end = bisect_left(self._pieces, after[:-1] + bytes([after[-1] + 1])) if after else len(self._pieces)
-        exact = self._tokenizer.exact
-        shorter = [exact[rest[:size]] for size in range(1, len(rest)) if rest[:size] in exact]
-        return mx.concatenate([mx.array(shorter, dtype=mx.int32), self._order[first:end]])
+        return self._order[first:end]

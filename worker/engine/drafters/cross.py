@@ -54,18 +54,22 @@ class CrossDrafter:
         self._reading.hear(data)
         k = min(k, self._draft.context_tokens // 2)
         in_context = self._translation == "context"
+        ahead = self._ahead
         kept = self._kept(data) if in_context else None
-        said, self._said, self._pieces = self._said, [], []
+        as_said = None
         if kept is None or not self._context.fits(self._base + kept + k):
             kept, self._ahead = None, b""
+            as_said = self._as_said(data, ahead) if in_context else None
+        said, self._said, self._pieces = self._said, [], []
         if min(k, limit) < 1:
             self._ahead = b""
             return Draft()
         if kept is not None:
             unread, word = self._stand_on_said(said[:kept]), None
         else:
-            word = self._straddle.last_word(self._reading.ids, self._prompt_ids) if in_context else None
-            unread = self._stand_on_text(k, word or ())
+            ids = as_said or self._reading.ids
+            word = self._straddle.last_word(ids, self._prompt_ids) if in_context else None
+            unread = self._stand_on_text(as_said, k, word or ())
         prepared = time.perf_counter()
         self._draw(unread, k, word)
         drawn = time.perf_counter()
@@ -98,43 +102,48 @@ class CrossDrafter:
         self._context.rewind(self._base - 1)
         return read[-1:]
 
-    def _stand_on_text(self, room: int, word: Sequence[int]) -> list[int]:
+    def _as_said(self, data: bytes, ahead: bytes) -> list[int] | None:
+        """The text so far in the tokens that the draft said of *data*, just committed; None where it said none."""
+        covered, count = len(ahead), 0
+        if not data.startswith(ahead):
+            return None
+        for piece in self._pieces:
+            if not piece or not data.startswith(piece, covered):
+                break
+            covered, count = covered + len(piece), count + 1
+        whole = len(data) - len(self._reading.pending)
+        if not count or covered > whole:
+            return None
+        rest = self._draft.tokenizer.encode_bytes(data[covered:whole])
+        if self._draft.tokenizer.spell(rest) != data[covered:whole]:
+            return None
+        return [*self._context.tokens[: self._base], *self._said[:count], *rest]
+
+    def _stand_on_text(self, as_said: Sequence[int] | None, room: int, word: Sequence[int]) -> list[int]:
         """Let the draft go on behind the committed text; returns the ids it has to read for that, *word* among them."""
-        self._base = len(self._reading.ids)
-        return self._reading.unread(room, again=len(word) + 1)
+        if as_said is None:
+            self._base = len(self._reading.ids)
+            return self._reading.unread(room, again=len(word) + 1)
+        known, self._base = min(self._base, len(self._context)), len(as_said)
+        return self._context.follow(as_said, known, room, len(word) + 1)
 
     def _draw(self, unread: Sequence[int], k: int, word: Sequence[int] | None) -> None:
-        """Let the draft say *k* tokens behind *unread*; *word*, if given, is said again, as far as it is committed."""
+        """Let the draft say *k* tokens behind *unread*, the first perhaps in place of an end of *word*."""
         if word is None:
             self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
             self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
             return
-        token, rest = self._say_again(unread, word)
-        if token is None:
+        rows = self._context.append(unread)[-len(word) - 1 :]
+        opening = self._straddle.likeliest(rows, word, self._reading.pending)
+        if opening is None:
             return
-        self._said = [token]
-        if k > 1:
-            self._said += self._context.roll([token], k - 1, _greedy).tolist()  # type: ignore[arg-type]
-        self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
-        self._pieces[0] = self._pieces[0][len(rest) :]
-
-    def _say_again(self, unread: Sequence[int], word: Sequence[int]) -> tuple[int | None, bytes]:
-        """The draft's next token, and its bytes that are committed already; None where it has no such token.
-
-        It may stand in the place of an end of *word*, whose ids are the last of *unread*.
-        """
-        spell, pending = self._draft.tokenizer.spell, self._reading.pending
-        rests = [spell(word[kept:]) + pending for kept in range(len(word) + 1)]
-        drawn = self._straddle.likeliest(self._context.append(unread)[-len(rests) :], rests)
-        kept = next((kept for kept, own in enumerate(word) if drawn[kept] != own), len(word))
-        token, rest = drawn[kept], rests[kept]
-        self._base -= len(word) - kept
+        self._base -= len(word) - opening.kept
         self._reading.leave(self._base)
-        while token is not None and 0 < len(piece := spell([token])) < len(rest):
-            rest = rest[len(piece) :]
-            self._base += 1
-            token = self._straddle.likeliest(self._context.append([token])[-1:], [rest])[0]
-        return token, rest
+        self._said = [opening.token]
+        if k > 1:
+            self._said += self._context.roll(self._said, k - 1, _greedy).tolist()  # type: ignore[arg-type]
+        self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
+        self._pieces[0] = self._pieces[0][opening.repeated :]
 
     def _translate(self, tokens: Sequence[int]) -> list[int]:
         """What the draft said behind *tokens*, in target tokens; where it ends its turn stands the target's end."""
