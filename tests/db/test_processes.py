@@ -73,9 +73,8 @@ from db.transactions import writing
 store = open_store(load_settings())
 items = tuple(ItemSpec(custom_id=str(number), text="x" * 1000) for number in range(5000))
 with writing(store.engine) as connection:
-    submission.write_job(
-        connection, JobSpec(kind="generation", name="half", cells=(CellSpec(target="t"),), items=items), utc_now()
-    )
+    spec = JobSpec(kind="generation", name="half", cells=(CellSpec(target="t"),), items=items)
+    submission.write_job(connection, spec, utc_now(), None)
     ready()
 """
 )
