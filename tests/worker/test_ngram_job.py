@@ -44,7 +44,6 @@ def ngram_job(target: Path, corpora: list[Path], output: Path) -> JobSpec:
     )
 
 
-@pytest.mark.skipif(not MINI.is_dir(), reason="the mini models are not there")
 def test_the_worker_builds_a_file(settings: Settings, store: Store, broker: redis.Redis, tmp_path: Path) -> None:
     """Text, JSONL and CSV go in; the file is tied to the target's tokenizer and says what the texts say."""
     corpora = [tmp_path / "a.txt", tmp_path / "b.jsonl", tmp_path / "c.csv"]
