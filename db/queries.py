@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, sel
 
 from db.records import Claim, Counts, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
-from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
+from db.specs import TASKS, CellSpec, ItemSpec, JobKind
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
 
@@ -88,7 +88,7 @@ def to_claim(row: Row[Any]) -> Claim:
         cell_id=row.cell_id,
         cell=CellSpec.model_validate(row.spec),
         item=item,
-        task=None if row.task is None else NgramTask.model_validate(row.task),
+        task=None if row.task is None else TASKS[JobKind(row.kind)].model_validate(row.task),
     )
 
 
@@ -190,25 +190,19 @@ def to_result(row: Row[Any]) -> ResultRecord:
         rounds=row.rounds,
         acceptance_rate=row.acceptance_rate,
         metrics=row.metrics or {},
+        scores=row.scores or {},
         config=row.config or {},
         finished_at=row.finished_at,
     )
 
 
 #: An item's columns under names that no other table's share.
-_ITEM = [items.c[name].label(f"item_{name}") for name in ("custom_id", "messages", "text", "reference", "overrides")]
+_ITEM_COLUMNS = ("custom_id", "messages", "text", "reference", "overrides", "dataset", "content_kind")
+_ITEM = [items.c[name].label(f"item_{name}") for name in _ITEM_COLUMNS]
 
 
 def _to_item(row: Row[Any]) -> ItemSpec | None:
     """The item as it was submitted; None for a rejected one, which has no input."""
     if row.item_messages is None and row.item_text is None:
         return None
-    return ItemSpec.model_validate(
-        {
-            "custom_id": row.item_custom_id,
-            "messages": row.item_messages,
-            "text": row.item_text,
-            "reference": row.item_reference,
-            "overrides": row.item_overrides,
-        }
-    )
+    return ItemSpec.model_validate({name: getattr(row, f"item_{name}") for name in _ITEM_COLUMNS})

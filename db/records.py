@@ -7,7 +7,7 @@ import datetime as dt
 from typing import Any
 
 from db.schedule import Schedule
-from db.specs import CellSpec, ItemSpec, JobKind, NgramTask
+from db.specs import CellSpec, ItemSpec, JobKind, Task
 from db.status import JobState, ResultState
 
 
@@ -25,8 +25,8 @@ class Claim:
     cell_id: int
     cell: CellSpec
     item: ItemSpec
-    #: What to build, where the job is not about answers.
-    task: NgramTask | None = None
+    #: What the job does that is not an answer.
+    task: Task | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,8 @@ class Finished:
     metrics: dict[str, Any]
     #: Models with revision, dtype, drafter, versions, machine; JSON-ready.
     config: dict[str, Any]
+    #: Name of a scorer -> its score of this text.
+    scores: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,4 +132,5 @@ class ResultRecord:
     acceptance_rate: float | None
     metrics: dict[str, Any]
     config: dict[str, Any]
+    scores: dict[str, float]
     finished_at: dt.datetime | None

@@ -22,6 +22,7 @@ _COPIED = (
     "text",
     "metrics",
     "config",
+    "scores",
 )
 #: A job in one of these stands for the same one submitted again; one that failed or was cancelled does not.
 _STANDING = [JobState.WAITING, JobState.RUNNING, JobState.PAUSED, JobState.DONE]

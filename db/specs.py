@@ -42,6 +42,8 @@ class JobKind(enum.StrEnum):
     EVALUATION = "evaluation"
     #: No answers: one n-gram model is built from texts.
     NGRAM = "ngram"
+    #: No answers: what a pair of models costs on the worker's machine.
+    CALIBRATION = "calibration"
 
 
 class DrafterKind(enum.StrEnum):
@@ -183,6 +185,9 @@ class ItemSpec(Spec):
     text: StoredText | None = None
     #: The right answer, where there is one.
     reference: StoredText | None = None
+    #: Of an evaluation: the data set and the kind of text (`structured`, `instruction`, `question`, ...).
+    dataset: StoredText | None = None
+    content_kind: StoredText | None = None
     overrides: Overrides = Overrides()
 
     @model_validator(mode="after")
@@ -216,6 +221,29 @@ class NgramTask(Spec):
     column: StoredText = Field(default="text", min_length=1)
 
 
+class CalibrationTask(Spec):
+    """A pair of models to be measured; the job's cell names it."""
+
+    #: Measure anew where an equal machine's figures are there already.
+    force: bool = False
+
+
+class EvaluationTask(Spec):
+    """What an evaluation does with its answers beside storing them."""
+
+    #: Names of scorers (`worker.evals`), each applied to every answer.
+    scorers: tuple[StoredText, ...] = ()
+
+
+Task = NgramTask | CalibrationTask | EvaluationTask
+#: What kind of task a kind of job has; a generation has none, and an evaluation may do without.
+TASKS: dict[JobKind, type[Task]] = {
+    JobKind.NGRAM: NgramTask,
+    JobKind.CALIBRATION: CalibrationTask,
+    JobKind.EVALUATION: EvaluationTask,
+}
+
+
 class JobSpec(Spec):
     """What a client submits."""
 
@@ -224,20 +252,27 @@ class JobSpec(Spec):
     cells: tuple[CellSpec, ...] = Field(min_length=1)
     items: tuple[ItemSpec, ...]
     rejected: tuple[RejectedItem, ...] = ()
-    #: What an `ngram` job makes; its one item stands for it.
-    task: NgramTask | None = None
+    #: What the job does that is not an answer, by its kind (`TASKS`); the one item of an n-gram or calibration job
+    #: stands for it.
+    task: Task | None = None
     #: Higher goes first.
     priority: int = Field(default=0, ge=-100, le=100)
     schedule: Schedule = Schedule()
+    #: A shell command, run by the worker once the job has ended, with the job's summary as JSON on its stdin.
+    on_done: StoredText | None = Field(default=None, min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.kind is JobKind.GENERATION and len(self.cells) != 1:
             raise ValueError("a generation job has exactly one cell")
-        if (self.task is not None) != (self.kind is JobKind.NGRAM):
-            raise ValueError("a task belongs to an ngram job")
-        if self.task is not None and (len(self.cells), len(self.items), len(self.rejected)) != (1, 1, 0):
-            raise ValueError("an ngram job has one cell and one item")
+        wanted = TASKS.get(self.kind)
+        if self.task is not None and (wanted is None or not isinstance(self.task, wanted)):
+            raise ValueError(f"a {self.kind.value} job takes no {type(self.task).__name__}")
+        stands_for_task = self.kind in {JobKind.NGRAM, JobKind.CALIBRATION}
+        if stands_for_task and self.task is None:
+            raise ValueError(f"a {self.kind.value} job needs its task")
+        if stands_for_task and (len(self.cells), len(self.items), len(self.rejected)) != (1, 1, 0):
+            raise ValueError(f"a {self.kind.value} job has one cell and one item")
         if not self.items and not self.rejected:
             raise ValueError("a job needs at least one item")
         seen: set[str] = set()

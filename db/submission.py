@@ -34,6 +34,7 @@ def write_job(connection: Connection, spec: JobSpec, now: dt.datetime, content: 
             "state": JobState.DONE if ended else JobState.WAITING,
             "priority": spec.priority,
             "task": None if spec.task is None else spec.task.model_dump(mode="json"),
+            "on_done": spec.on_done,
             "created_at": now,
             "finished_at": now if ended else None,
             "nocka_version": _version(),
@@ -79,7 +80,8 @@ def _cell_row(job_id: str, position: int, cell: CellSpec) -> dict[str, Any]:
     }
 
 
-_NO_INPUT: dict[str, Any] = {"messages": None, "text": None, "reference": None, "overrides": {}, "content_hash": None}
+_NO_INPUT: dict[str, Any] = {"messages": None, "text": None, "reference": None, "overrides": {}}
+_NO_INPUT |= {"content_hash": None, "dataset": None, "content_kind": None}
 
 
 def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
@@ -93,6 +95,8 @@ def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
         "reference": item.reference,
         "overrides": item.overrides.model_dump(mode="json", exclude_none=True),
         "content_hash": None,
+        "dataset": item.dataset,
+        "content_kind": item.content_kind,
     }
 
 

@@ -76,6 +76,9 @@ jobs = Table(
     Column("task", Json),
     # Equal for two submits of the same items under the same options; null where that means nothing.
     Column("content_hash", Text),
+    # A shell command that gets the ended job's summary as JSON, and when it was run.
+    Column("on_done", Text),
+    Column("told_at", UtcDateTime),
     Index(None, "state", "priority", "created_at"),
     Index(None, "content_hash"),
 )
@@ -109,6 +112,9 @@ items = Table(
     Column("overrides", Json, nullable=False),
     # Of all that the answer's text depends on, under the job's one cell; null where an answer is never reused.
     Column("content_hash", Text),
+    # Of an evaluation: the data set it comes from and its kind of text (`structured`, `instruction`, `question`, ...).
+    Column("dataset", Text),
+    Column("content_kind", Text),
     UniqueConstraint("job_id", "custom_id"),
     Index(None, "content_hash"),
 )
@@ -147,6 +153,8 @@ results = Table(
     Column("text", Text),
     Column("metrics", Json),
     Column("config", Json),
+    # Name of a scorer -> its score of this answer.
+    Column("scores", Json),
     UniqueConstraint("item_id", "cell_id"),
     UniqueConstraint("job_id", "turn"),
     Index(None, "job_id", "state", "deaths", "turn"),
@@ -166,4 +174,33 @@ attempts = Table(
     Column("outcome", Text, nullable=False),
     Column("error_code", Text),
     UniqueConstraint("result_id", "fence"),
+)
+
+# One row for each start of a worker. Past its lease it counts as vanished, and what it held is given back.
+workers = Table(
+    "workers",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("machine", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    Column("lease_until", UtcDateTime, nullable=False),
+    # What it runs, and when that last got on: fresh beats under old progress are a stalled worker.
+    Column("result_id", Integer),
+    Column("progress_at", UtcDateTime),
+)
+
+# What one machine measured of one pair of models.
+calibrations = Table(
+    "calibrations",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    # A hash of target, draft, machine, dtype, BLAS or Metal, and versions: one of them changed means measured anew.
+    Column("key", Text, nullable=False, unique=True),
+    Column("target", Text, nullable=False),
+    Column("draft", Text),
+    Column("machine", Text, nullable=False),
+    Column("measured_at", UtcDateTime, nullable=False),
+    Column("figures", Json, nullable=False),
 )

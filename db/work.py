@@ -108,6 +108,7 @@ class Work:
             "finish_reason": finished.finish_reason,
             "metrics": finished.metrics,
             "config": finished.config,
+            "scores": finished.scores or None,
             "finished_at": self._now(),
         }
         return self._settle(claim, ResultState.DONE, AttemptOutcome.DONE, values)

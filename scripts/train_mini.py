@@ -30,24 +30,43 @@ CHUNK_CHARS = 2400
 
 
 @dataclasses.dataclass(frozen=True)
+class Cycle:
+    """Steps under one rise and fall of the learning rate; a second cycle is a warm restart (SGDR, Loshchilov 2017)."""
+
+    steps: int
+    peak_lr: float
+    tokens_per_step: int = 2048
+
+
+@dataclasses.dataclass(frozen=True)
 class Stage:
-    """One model to train: its name in the family, tokenizer, shape and number of steps."""
+    """One model to train: its name in the family, tokenizer, shape and cycles of training."""
 
     name: str
     tokenizer: str
     shape: Shape
-    steps: int
-    peak_lr: float
-    tokens_per_step: int = 2048
+    cycles: tuple[Cycle, ...]
     grown_from: str | None = None
+
+    @property
+    def steps(self) -> int:
+        return sum(cycle.steps for cycle in self.cycles)
+
+    def cycle_at(self, step: int) -> tuple[Cycle, int]:
+        """The cycle that *step* of the whole stage lies in, and its number within it."""
+        for cycle in self.cycles:
+            if step < cycle.steps:
+                return cycle, step
+            step -= cycle.steps
+        raise ValueError(f"step {step} is past the end of {self.name}")
 
 
 TARGET_VOCAB, BYTES_VOCAB, POLISH_VOCAB = 960, 4096, 8192
 STAGES = [
-    Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), 3000, 4e-3, tokens_per_step=1024),
-    Stage("mini-draft-bytes", "bytes", Shape(BYTES_VOCAB, 192, 2, 3, 3, 512), 1500, 4e-3),
-    Stage("mini-draft-polish", "polish", Shape(POLISH_VOCAB, 160, 2, 5, 5, 448, head_dim=32), 1500, 4e-3),
-    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 10, 4, 2, 1024), 90, 6e-4, grown_from="mini-draft"),
+    Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), (Cycle(3000, 4e-3, 1024), Cycle(5500, 3e-3))),
+    Stage("mini-draft-bytes", "bytes", Shape(BYTES_VOCAB, 192, 2, 3, 3, 512), (Cycle(1500, 4e-3),)),
+    Stage("mini-draft-polish", "polish", Shape(POLISH_VOCAB, 160, 2, 5, 5, 448, head_dim=32), (Cycle(1500, 4e-3),)),
+    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 14, 4, 2, 768), (Cycle(800, 1e-3),), "mini-draft"),
 ]
 VOCABS = {"target": TARGET_VOCAB, "bytes": BYTES_VOCAB, "polish": POLISH_VOCAB}
 
@@ -149,7 +168,7 @@ def train(
     model = Llama(stage.shape)
     if stage.grown_from:
         grow(_load(work / f"{stage.grown_from}.pt"), model)
-    optimizers = _optimizers(model, stage.peak_lr)
+    optimizers = _optimizers(model)
     checkpoint, first = work / f"{stage.name}.pt", 0
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
@@ -161,11 +180,11 @@ def train(
     print(
         f"{stage.name}: {parameters / 1e6:.2f}M parameters, {len(ids) / 1e6:.1f}M tokens, from step {first}", flush=True
     )
-    started = time.perf_counter()
     for step in range(first, stage.steps):
+        started = time.perf_counter()
         loss = _step(model, optimizers, ids, step, stage)
         if step % 25 == 0:
-            rate = (step - first + 1) * stage.tokens_per_step / (time.perf_counter() - started)
+            rate = stage.cycle_at(step)[0].tokens_per_step / (time.perf_counter() - started)
             print(f"{stage.name} step {step} loss {loss:.3f} {rate:.0f} tok/s", flush=True)
         if (step + 1) % 100 == 0 or step + 1 == stage.steps:
             _save(checkpoint, model, optimizers, step + 1)
@@ -174,18 +193,19 @@ def train(
     return model, {**measured, "parameters": parameters}
 
 
-def _optimizers(model: Llama, peak_lr: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices inside the layers, AdamW for the embedding and the norms."""
+def _optimizers(model: Llama) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside the layers, AdamW for the embedding and the norms; every step sets the rate."""
     matrices = [weight for name, weight in model.named_parameters() if weight.ndim == 2 and "embed" not in name]
     rest = [weight for name, weight in model.named_parameters() if weight.ndim != 2 or "embed" in name]
-    return [Muon(matrices, lr=peak_lr), torch.optim.AdamW(rest, lr=peak_lr, betas=(0.9, 0.95), weight_decay=0.0)]
+    return [Muon(matrices, lr=0.0), torch.optim.AdamW(rest, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0)]
 
 
 def _step(model: Llama, optimizers: list[torch.optim.Optimizer], ids: torch.Tensor, step: int, stage: Stage) -> float:
-    """One update. The last tenth reads long windows, so that positions past 512 are known too."""
-    length = min(2048, stage.tokens_per_step) if step >= 0.9 * stage.steps else 512
+    """One update. The last tenth of a cycle reads long windows, so that positions past 512 are known too."""
+    cycle, done = stage.cycle_at(step)
+    length = min(2048, cycle.tokens_per_step) if done >= 0.9 * cycle.steps else 512
     random = torch.Generator().manual_seed(SEED + step)
-    offsets = torch.randint(0, len(ids) - length - 1, (stage.tokens_per_step // length,), generator=random)
+    offsets = torch.randint(0, len(ids) - length - 1, (cycle.tokens_per_step // length,), generator=random)
     batch = torch.stack([ids[offset : offset + length + 1] for offset in offsets.tolist()])
     logits = model(batch[:, :-1])
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
@@ -195,15 +215,15 @@ def _step(model: Llama, optimizers: list[torch.optim.Optimizer], ids: torch.Tens
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = stage.peak_lr * _schedule(step, stage.steps)
+            group["lr"] = _rate(done, cycle)
         optimizer.step()
     return float(loss.detach())
 
 
-def _schedule(step: int, steps: int) -> float:
+def _rate(done: int, cycle: Cycle) -> float:
     """Linear warm-up over 40 steps, flat, then a linear fall over the last 60 % to 5 %."""
-    falling = max(0.0, (step - 0.4 * steps) / (0.6 * steps))
-    return min(1.0, (step + 1) / 40) * (1.0 - 0.95 * falling)
+    falling = max(0.0, (done - 0.4 * cycle.steps) / (0.6 * cycle.steps))
+    return cycle.peak_lr * min(1.0, (done + 1) / 40) * (1.0 - 0.95 * falling)
 
 
 def bits_per_byte(model: Llama, tokenizer: Tokenizer, held_out: list[tuple[str, str]]) -> float:

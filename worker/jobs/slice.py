@@ -104,7 +104,7 @@ class Shift:
     def _run(self, claim: Claim) -> None:
         """One attempt at one result, from its models to its commit."""
         where = {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
-        if claim.task is not None:
+        if isinstance(claim.task, NgramTask):
             return self._build(claim, claim.task, where)
         try:
             decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
