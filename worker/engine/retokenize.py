@@ -42,15 +42,29 @@ class Retokenized:
     def _encode(self, tail: str) -> None:
         """Put the ids of *tail* behind the final ones, and move what is final up to its last word."""
         del self.ids[self._final :]
+        ids = self._tokenizer.encode_middle(tail)
         boundaries = [match.start() for match in WORD_BOUNDARY.finditer(tail)]
         if boundaries:
-            self.ids.extend(self._tokenizer.encode_middle(tail[: boundaries[-1]]))
-            self._final, tail = len(self.ids), tail[boundaries[-1] :]
-        ids = self._tokenizer.encode_middle(tail)
+            words, tail = tail[: boundaries[-1]], tail[boundaries[-1] :]
+            count = self._count_of(ids, len(words.encode()))
+            if count is None:
+                done, ids = self._tokenizer.encode_middle(words), self._tokenizer.encode_middle(tail)
+            else:
+                done, ids = ids[:count], ids[count:]
+            self.ids.extend(done)
+            self._final = len(self.ids)
         self.ids.extend(ids)
         if len(tail) > MAX_TAIL_CHARS and len(ids) > KEPT_TAIL_TOKENS:
             tail = self._settle(tail, ids[:-KEPT_TAIL_TOKENS])
         self._tail = tail
+
+    def _count_of(self, ids: Sequence[int], size: int) -> int | None:
+        """How many of *ids* spell the first *size* bytes; None where a token lies across their end."""
+        covered = count = 0
+        while covered < size and count < len(ids):
+            covered += len(self._tokenizer.table[ids[count]])
+            count += 1
+        return count if covered == size else None
 
     def _settle(self, tail: str, settled: Sequence[int]) -> str:
         """Call *settled* final in a text without word boundaries, so that the work of a round stays bounded.

@@ -7,10 +7,13 @@ longer tokens that could stand in the place of the last word's end are weighed a
 from __future__ import annotations
 
 import dataclasses
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
 
 from worker.engine.tokenizer import Tokenizer
 
@@ -35,7 +38,7 @@ class Straddle:
         spelled = sorted((piece, token_id) for token_id, piece in enumerate(tokenizer.table) if piece)
         self._tokenizer = tokenizer
         self._pieces = [piece for piece, _ in spelled]
-        self._order = mx.array([token_id for _, token_id in spelled], dtype=mx.int32)
+        self._order = np.array([token_id for _, token_id in spelled], dtype=np.int64)
 
     def last_word(self, ids: Sequence[int], earliest: int) -> list[int]:
         """The last word of *ids*, from *earliest* on, and at most six tokens."""
@@ -51,29 +54,28 @@ class Straddle:
 
         Row j of *logits* (len(word) + 1, V) was drawn behind j tokens of the word. Waits for them.
         """
-        norms = mx.logsumexp(logits.astype(mx.float32), axis=-1)
-        begun, scores, drawn, openings = mx.array(0.0), [], [], []
-        for kept in range(len(word) + 1):
+        rows = logits.astype(mx.float32)
+        norms = mx.logsumexp(rows, axis=-1)
+        mx.eval(rows, norms)
+        # From here on on the host: fifty small operations on the device would cost it more than all else.
+        values, begun = np.array(rows, copy=False), 0.0
+        best_score, opening = -math.inf, None
+        for kept, norm in enumerate(norms.tolist()):  # type: ignore[arg-type]
             rest = self._tokenizer.spell(word[kept:]) + pending
-            begun = begun - norms[kept]
+            begun -= norm
+            row = values[kept]
+            # Behind the whole word anything may come, an end of turn too.
             ids = self._beginning(rest, or_equal=kept == len(word)) if rest else None
             if ids is None or ids.size:
-                row = logits[kept] if ids is None else logits[kept][ids]
-                best = mx.argmax(row)
-                scores.append(row[best] + begun)
-                drawn.append((best if ids is None else ids[best]).astype(mx.int32))
-                openings.append((kept, len(rest)))
+                best = int(row.argmax()) if ids is None else int(ids[row[ids].argmax()])
+                if row[best] + begun > best_score:
+                    best_score = row[best] + begun
+                    opening = Opening(kept=kept, token=best, repeated=len(rest))
             if kept < len(word):
-                begun = begun + logits[kept, word[kept]]
-        if not scores:
-            return None
-        which, tokens = mx.argmax(mx.stack(scores)), mx.stack(drawn)
-        mx.eval(which, tokens)
-        index = int(which.item())  # type: ignore[arg-type]
-        kept, repeated = openings[index]
-        return Opening(kept=kept, token=int(tokens[index].item()), repeated=repeated)  # type: ignore[arg-type]
+                begun += float(row[word[kept]])
+        return opening
 
-    def _beginning(self, rest: bytes, or_equal: bool) -> mx.array:
+    def _beginning(self, rest: bytes, or_equal: bool) -> npt.NDArray[np.int64]:
         """The tokens that begin with *rest* and go on, or are it."""
         first = (bisect_left if or_equal else bisect_right)(self._pieces, rest)
         after = rest.rstrip(b"\xff")

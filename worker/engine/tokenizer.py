@@ -82,8 +82,14 @@ class Tokenizer:
 
     def spell(self, ids: Sequence[int]) -> bytes:
         """The bytes of *ids*, control tokens left out, a first space kept."""
-        table, size = self.table, len(self.table)
-        return b"".join(table[token_id] if token_id < size else b"" for token_id in ids)
+        try:
+            return b"".join([self.table[token_id] for token_id in ids])
+        except IndexError:  # a model may have more logits than its tokenizer has tokens
+            return b"".join([self.piece(token_id) for token_id in ids])
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes of one id; none of a control token."""
+        return self.table[token_id] if token_id < len(self.table) else b""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of *ids* as the tokenizer's own decoder gives it, control tokens left out."""

@@ -87,7 +87,7 @@ class CrossDrafter:
         ahead, self._ahead = self._ahead, b""
         for count in range(len(self._said) + 1):
             if count:
-                if not self._draft.tokenizer.spell(self._said[count - 1 : count]):
+                if not self._draft.tokenizer.piece(self._said[count - 1]):
                     return None
                 ahead += self._pieces[count - 1]
             if len(ahead) > len(data) > 0:
@@ -131,7 +131,7 @@ class CrossDrafter:
         """Let the draft say *k* tokens behind *unread*, the first perhaps in place of an end of *word*."""
         if word is None:
             self._said = self._context.roll(unread, k, _greedy).tolist()  # type: ignore[assignment]
-            self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
+            self._pieces = [self._draft.tokenizer.piece(token_id) for token_id in self._said]
             return
         rows = self._context.append(unread)[-len(word) - 1 :]
         opening = self._straddle.likeliest(rows, word, self._reading.pending)
@@ -142,7 +142,7 @@ class CrossDrafter:
         self._said = [opening.token]
         if k > 1:
             self._said += self._context.roll(self._said, k - 1, _greedy).tolist()  # type: ignore[arg-type]
-        self._pieces = [self._draft.tokenizer.spell([token_id]) for token_id in self._said]
+        self._pieces = [self._draft.tokenizer.piece(token_id) for token_id in self._said]
         self._pieces[0] = self._pieces[0][opening.repeated :]
 
     def _translate(self, tokens: Sequence[int]) -> list[int]:
@@ -170,7 +170,7 @@ def _greedy(logits: mx.array, position: int) -> mx.array:
 def _until_control(tokenizer: Tokenizer, drafted: Sequence[int]) -> tuple[list[int], bool]:
     """The ids before the first control token, and whether that one ends the turn."""
     for index, token_id in enumerate(drafted):
-        if token_id in tokenizer.eos_ids or not tokenizer.spell([token_id]):
+        if token_id in tokenizer.eos_ids or not tokenizer.piece(token_id):
             return list(drafted[:index]), token_id in tokenizer.eos_ids
     return list(drafted), False
 
@@ -179,7 +179,7 @@ def _clip(tokenizer: Tokenizer, said: Sequence[int], pending: bytes) -> list[byt
     """The bytes of each id without *pending*, which is committed already; None where they contradict it."""
     pieces: list[bytes] = []
     for token_id in said:
-        piece = tokenizer.spell([token_id])
+        piece = tokenizer.piece(token_id)
         shared = min(len(piece), len(pending))
         if piece[:shared] != pending[:shared]:
             return None
