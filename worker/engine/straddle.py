@@ -58,11 +58,12 @@ class Straddle:
         norms = mx.logsumexp(rows, axis=-1)
         mx.eval(rows, norms)
         # From here on on the host: fifty small operations on the device would cost it more than all else.
-        values, begun = np.array(rows, copy=False), 0.0
+        values, norm = np.array(rows, copy=False), np.array(norms, copy=False)
+        begun = 0.0
         best_score, opening = -math.inf, None
-        for kept, norm in enumerate(norms.tolist()):  # type: ignore[arg-type]
+        for kept in range(len(word) + 1):
             rest = self._tokenizer.spell(word[kept:]) + pending
-            begun -= norm
+            begun -= float(norm[kept])
             row = values[kept]
             # Behind the whole word anything may come, an end of turn too.
             ids = self._beginning(rest, or_equal=kept == len(word)) if rest else None
