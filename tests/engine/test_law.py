@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import collections
 import math
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from tests.engine import toys
+from worker.engine import ngram_file
 from worker.engine.decode import Decoder
 from worker.engine.drafters import intersect
 from worker.engine.drafters.base import Drafter
@@ -18,9 +21,11 @@ from worker.engine.drafters.cross import CrossDrafter
 from worker.engine.drafters.intersect import IntersectDrafter
 from worker.engine.drafters.lookup import LookupDrafter
 from worker.engine.drafters.neural import NeuralDrafter
+from worker.engine.drafters.ngram import NgramDrafter
 from worker.engine.drafters.staged import StagedDrafter
 from worker.engine.drafters.suffix import SuffixDrafter
 from worker.engine.model import Model
+from worker.engine.ngram_file import NgramFile
 from worker.engine.sampling import Sampler
 from worker.engine.values import Request, Sampling
 
@@ -134,6 +139,7 @@ DRAFTERS: dict[str, Callable[[Model], Drafter | None]] = {
     "intersect": lambda toy: IntersectDrafter(toy.tokenizer, paired()),
     "lookup": lambda toy: LookupDrafter(),
     "suffix": lambda toy: SuffixDrafter(),
+    "ngram": lambda toy: NgramDrafter(counted(toy)),
     "staged": lambda toy: StagedDrafter([SuffixDrafter()], CrossDrafter(toy.tokenizer, paired(), "direct"), 0.5),
 }
 
@@ -141,6 +147,15 @@ DRAFTERS: dict[str, Callable[[Model], Drafter | None]] = {
 def paired() -> Model:
     """A draft that has some pairs of letters as one token."""
     return toys.toy_llama(toys.toy_tokenizer("fedcba", ["ab", "cd"]), seed=7, scale=0.3)
+
+
+def counted(toy: Model) -> NgramFile:
+    """Trigrams of a text like the prompt. The file may go once it is mapped."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "toy.ngram"
+        ids = toy.tokenizer.encode("abcfabceabdabcfafcbabc")
+        ngram_file.build(path, [np.array(ids, dtype=np.uint64)], toy.tokenizer.table, 3)
+        return NgramFile(path)
 
 
 @pytest.mark.slow
