@@ -134,3 +134,20 @@ class ResultRecord:
     config: dict[str, Any]
     scores: dict[str, float]
     finished_at: dt.datetime | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkerRecord:
+    """One start of a worker."""
+
+    #: `<machine>/<pid>-<random>`.
+    name: str
+    machine: str
+    pid: int
+    started_at: dt.datetime
+    #: Its last beat, and until when that counts.
+    seen_at: dt.datetime
+    lease_until: dt.datetime
+    #: What it runs, and when that last got on: fresh beats under old progress are a stalled worker.
+    result_id: int | None
+    progress_at: dt.datetime | None

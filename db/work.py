@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from db import queries
+from db.leases import Leases
 from db.records import Claim, Finished
 from db.schedule import OVER, Standing
 from db.status import (
@@ -20,7 +20,7 @@ from db.status import (
     may_become,
 )
 from db.steps import WAITING_AGAIN, close_if_ended, end_attempts, end_unfinished, lock_job
-from db.tables import attempts, jobs, results
+from db.tables import attempts, jobs, results, workers
 from db.transactions import reading, writing
 
 #: Workers that may die under one result before it is put aside.
@@ -40,12 +40,8 @@ LIFTED = (
 )
 
 
-class Work:
+class Work(Leases):
     """The worker's half of `db.store.Store`."""
-
-    def __init__(self, engine: Engine, now: Callable[[], dt.datetime]) -> None:
-        self.engine = engine
-        self._now = now
 
     def claim(self, worker: str) -> Claim | None:
         """Take the most urgent due result and count the attempt; None when there is none.
@@ -173,21 +169,19 @@ class Work:
         the worker died.
         """
         prefix = f"{machine}/"
-        held = (results.c.state == ResultState.RUNNING) & (func.substr(results.c.worker, 1, len(prefix)) == prefix)
         with writing(self.engine) as connection:
-            held_jobs = select(results.c.job_id).where(held)
-            job_ids = connection.scalars(
-                select(jobs.c.id).where(jobs.c.id.in_(held_jobs)).order_by(jobs.c.id).with_for_update()
-            ).all()
-            now = self._now()
-            held_ids = select(results.c.id).where(held)
-            end_attempts(connection, held_ids, AttemptOutcome.LOST, now, WORKER_CRASHED)
-            count = _put_aside(connection, held, now, crash)
-            again = {**WAITING_AGAIN, "deaths": results.c.deaths + 1}
-            count += connection.execute(update(results).where(held).values(again)).rowcount
-            for job_id in job_ids:
-                close_if_ended(connection, job_id, now)
-            return count
+            connection.execute(delete(workers).where(workers.c.machine == machine))
+            return _take_back(connection, func.substr(results.c.worker, 1, len(prefix)) == prefix, self._now(), crash)
+
+    def reclaim_from(self, worker: str) -> int:
+        """Take back what *worker* held, which has been silent for a lease; return how many.
+
+        It counts as a death: an item that takes its machine down with it must not do so for ever. Should the worker
+        live after all, it can commit none of them.
+        """
+        with writing(self.engine) as connection:
+            connection.execute(delete(workers).where(workers.c.name == worker))
+            return _take_back(connection, results.c.worker == worker, self._now(), "its machine fell silent")
 
     def holds(self, claim: Claim) -> bool:
         """Tell whether to go on: the claim stands, its job is not paused, and the clock says nothing against it."""
@@ -216,6 +210,22 @@ class Work:
                 if queries.standing_of(row, self._now()) is not Standing.LATER:
                     return str(row.id)
         return None
+
+
+def _take_back(connection: Connection, whose: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:
+    """End the running attempts at *whose* results and set these waiting again, or aside; return how many."""
+    held = (results.c.state == ResultState.RUNNING) & whose
+    held_jobs = select(results.c.job_id).where(held)
+    job_ids = connection.scalars(
+        select(jobs.c.id).where(jobs.c.id.in_(held_jobs)).order_by(jobs.c.id).with_for_update()
+    ).all()
+    end_attempts(connection, select(results.c.id).where(held), AttemptOutcome.LOST, now, WORKER_CRASHED)
+    count = _put_aside(connection, held, now, crash)
+    again = {**WAITING_AGAIN, "deaths": results.c.deaths + 1}
+    count += connection.execute(update(results).where(held).values(again)).rowcount
+    for job_id in job_ids:
+        close_if_ended(connection, job_id, now)
+    return count
 
 
 def _put_aside(connection: Connection, held: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:

@@ -24,6 +24,7 @@ from worker.jobs.slice import LoadsModels, Shift
 from worker.lock import exclusive
 from worker.machine import machine_name, worker_name
 from worker.parent import end_with_parent
+from worker.pulse import beating
 from worker.resident import ResidentWorker
 from worker.wakeups import Wakeups, connect
 
@@ -65,7 +66,8 @@ def serve(settings: Settings, store: Store, models: LoadsModels) -> None:
     if lost:
         log.warning("took back items of a worker that died", items=lost)
     job_slice.begin(shift)
-    ResidentWorker(settings.redis_url, shift).serve()
+    with beating(store, shift):
+        ResidentWorker(settings.redis_url, shift).serve()
     log.info("worker stopped", worker=name)
 
 

@@ -21,7 +21,7 @@ from db.errors import NockaError
 from db.records import Claim, Finished
 from db.settings import load_settings
 from db.store import Store
-from worker import logs, resident
+from worker import logs, pulse, resident
 from worker.__main__ import serve
 from worker.jobs import slice as job_slice
 from worker.lock import exclusive
@@ -68,6 +68,8 @@ def main() -> int:
     logs.configure()
     end_with_parent(parser.parse_args().parent)
     job_slice.SLICE_RESULTS = 5
+    pulse.BEAT_EVERY_S = float(os.environ.get("ECHO_BEAT_EVERY_S", pulse.BEAT_EVERY_S))
+    pulse.LEASE_S = float(os.environ.get("ECHO_LEASE_S", pulse.LEASE_S))
     sys.modules["worker.__main__"].ResidentWorker = DyingWorker  # type: ignore[attr-defined]
     settings = load_settings()
     try:

@@ -7,6 +7,7 @@ RQ calls `advance` by name and can hand it nothing but a string, so this module 
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 import traceback
 from collections.abc import Callable, Iterable
@@ -65,6 +66,13 @@ class Shift:
         self._models = models
         self._wakeups = wakeups
         self._draining = False
+        #: The result that is being worked on, and when it last got on. Read by the heartbeat's thread.
+        self.running: int | None = None
+        self.progress_at: dt.datetime | None = None
+
+    def got_on(self, result_id: int | None) -> None:
+        """Note that *result_id* is being worked on and gets on."""
+        self.running, self.progress_at = result_id, None if result_id is None else dt.datetime.now(dt.UTC)
 
     @property
     def draining(self) -> bool:
@@ -88,7 +96,9 @@ class Shift:
             if claimed == 1:
                 # Now rather than after the slice: an idle worker on another machine joins in.
                 self._wake_for_the_rest()
+            self.got_on(claim.result_id)
             self._run(claim)
+            self.got_on(None)
         self._wake_for_the_rest()
         return claimed
 
@@ -173,6 +183,7 @@ class _Interrupt:
         self._ask_at = time.monotonic() + ASK_EVERY_S
 
     def __call__(self) -> bool:
+        self._shift.got_on(self._claim.result_id)
         if not self._lost and time.monotonic() >= self._ask_at:
             self._lost = not self._shift.store.holds(self._claim)
             self._ask_at = time.monotonic() + ASK_EVERY_S
