@@ -97,6 +97,7 @@ def job_spec(
     name: str | None,
     priority: int,
     schedule: Schedule,
+    on_done: str | None,
     skip_invalid: bool,
 ) -> JobSpec:
     """The whole job. Raises InputError."""
@@ -110,6 +111,7 @@ def job_spec(
             rejected=inputs.rejected if skip_invalid else (),
             priority=priority,
             schedule=schedule,
+            on_done=on_done,
         )
     except ValidationError as error:
         raise InputError("; ".join(sentences(error))) from error

@@ -151,3 +151,13 @@ class WorkerRecord:
     #: What it runs, and when that last got on: fresh beats under old progress are a stalled worker.
     result_id: int | None
     progress_at: dt.datetime | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Telling:
+    """A command to be run, since its job has ended."""
+
+    job_id: str
+    command: str
+    #: JSON, as `nocka status --json` gives it.
+    summary: str

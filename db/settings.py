@@ -21,6 +21,15 @@ MAX_SOCKET_PATH_BYTES = 90
 
 DATABASE_SCHEMES = ("sqlite:///", "postgresql://", "postgresql+psycopg://", "postgres://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+#: What `config.toml` may hold.
+KEYS: dict[str, type] = {
+    "database_url": str,
+    "redis_url": str,
+    "log_format": str,
+    "restart_after_items": int,
+    "restart_above_gb": int,
+    "on_done": str,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +49,13 @@ class Settings:
     broker_socket: Path
     lock_path: Path
     log_dir: Path
+    #: `NOCKA_LOG_FORMAT`: whether log lines are JSON (`json`) or for eyes (`text`).
+    json_logs: bool
+    #: `NOCKA_RESTART_AFTER_ITEMS`, `NOCKA_RESTART_ABOVE_GB`: when a supervised worker starts anew; None is never.
+    restart_after_items: int | None
+    restart_above_bytes: int | None
+    #: `NOCKA_ON_DONE`: whether this machine's worker runs the commands of jobs. In a store of its own they are its own.
+    runs_on_done: bool
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
@@ -49,15 +65,22 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     config = _read_config(home / "config.toml")
     socket = _broker_socket(home)
     redis_url = _url(environ, config, "redis_url", REDIS_SCHEMES)
+    database_url = _url(environ, config, "database_url", DATABASE_SCHEMES) or f"sqlite:///{home / 'nocka.db'}"
+    above_gb = _number(environ, config, "restart_above_gb")
+    on_done = _choice(environ, config, "on_done", ("run", "ignore"))
     return Settings(
         home=home,
-        database_url=_url(environ, config, "database_url", DATABASE_SCHEMES) or f"sqlite:///{home / 'nocka.db'}",
+        database_url=database_url,
         redis_url=redis_url or f"unix://{quote(str(socket))}?db=0",
         embedded_broker=redis_url is None,
         broker_dir=home / "broker",
         broker_socket=socket,
         lock_path=home / "worker.lock",
         log_dir=home / "logs",
+        json_logs=_choice(environ, config, "log_format", ("text", "json")) == "json",
+        restart_after_items=_number(environ, config, "restart_after_items"),
+        restart_above_bytes=None if above_gb is None else above_gb * 1024**3,
+        runs_on_done=on_done == "run" if on_done else database_url.startswith("sqlite"),
     )
 
 
@@ -79,22 +102,40 @@ def _read_config(path: Path) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"cannot read {path}: {error}") from error
-    known = ("database_url", "redis_url")
     for key, value in config.items():
-        if key not in known:
-            raise SettingsError(f"{path}: unknown key {key!r}", f"Known keys: {', '.join(known)}.")
-        if not isinstance(value, str) or not value:
-            raise SettingsError(f"{path}: {key} must be a text that is not empty")
-    return config
+        if key not in KEYS:
+            raise SettingsError(f"{path}: unknown key {key!r}", f"Known keys: {', '.join(KEYS)}.")
+        if not isinstance(value, KEYS[key]) or isinstance(value, bool) or value == "":
+            kind = "a whole number" if KEYS[key] is int else "a text that is not empty"
+            raise SettingsError(f"{path}: {key} must be {kind}")
+    return {key: str(value) for key, value in config.items()}
+
+
+def _given(environ: Mapping[str, str], config: Mapping[str, str], key: str) -> tuple[str | None, str]:
+    """What stands under *key*, and where."""
+    variable = f"NOCKA_{key.upper()}"
+    given = environ.get(variable)
+    return (given, variable) if given else (config.get(key), f"{key} in config.toml")
+
+
+def _choice(environ: Mapping[str, str], config: Mapping[str, str], key: str, choices: tuple[str, ...]) -> str | None:
+    value, where = _given(environ, config, key)
+    if value is not None and value not in choices:
+        raise SettingsError(f"{where} must be one of: {', '.join(choices)}")
+    return value
+
+
+def _number(environ: Mapping[str, str], config: Mapping[str, str], key: str) -> int | None:
+    value, where = _given(environ, config, key)
+    if value is not None and not (value.isdecimal() and value.isascii() and int(value) > 0):
+        raise SettingsError(f"{where} must be a whole number above 0")
+    return None if value is None else int(value)
 
 
 def _url(environ: Mapping[str, str], config: Mapping[str, str], key: str, schemes: tuple[str, ...]) -> str | None:
     """The URL under *key*, its scheme checked; a message never repeats the URL, which may hold a password."""
-    variable = f"NOCKA_{key.upper()}"
-    given = environ.get(variable)
-    url = given or config.get(key)
+    url, where = _given(environ, config, key)
     if url is not None and not url.startswith(schemes):
-        where = variable if given else f"{key} in config.toml"
         raise SettingsError(f"{where} must begin with one of: {', '.join(schemes)}")
     return url
 

@@ -187,6 +187,7 @@ class Store(Work):
 
 _JOB_WAITING = {
     "state": JobState.WAITING,
+    "told_at": None,
     "finished_at": None,
     "error_code": None,
     "error_message": None,

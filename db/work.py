@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from db import queries
 from db.leases import Leases
-from db.records import Claim, Finished
+from db.records import Claim, Finished, Telling
 from db.schedule import OVER, Standing
 from db.status import (
+    JOB_ENDED,
     JOB_TRANSITIONS,
     RESULT_TRANSITIONS,
     AttemptOutcome,
@@ -19,7 +21,8 @@ from db.status import (
     ResultState,
     may_become,
 )
-from db.steps import WAITING_AGAIN, close_if_ended, end_attempts, end_unfinished, lock_job
+from db.steps import WAITING_AGAIN, close_if_ended, end_attempts, end_unfinished, lock_job, read_job
+from db.summary import job_json
 from db.tables import attempts, jobs, results, workers
 from db.transactions import reading, writing
 
@@ -202,6 +205,21 @@ class Work(Leases):
             end_unfinished(connection, job_id, (ResultState.FAILED, AttemptOutcome.FAILED), now, error)
             ended = {"state": JobState.FAILED, "finished_at": now, **error}
             connection.execute(update(jobs).where(jobs.c.id == job_id).values(ended))
+
+    def take_tellings(self) -> list[Telling]:
+        """The commands of jobs that have ended, each job marked as told; nobody gets one of them again."""
+        ended = jobs.c.state.in_(JOB_ENDED) & jobs.c.on_done.is_not(None) & jobs.c.told_at.is_(None)
+        with reading(self.engine) as connection:
+            found = connection.scalars(select(jobs.c.id).where(ended)).all()
+        tellings = []
+        for job_id in found:
+            with writing(self.engine) as connection:
+                told = update(jobs).where(jobs.c.id == job_id, ended).values(told_at=self._now())
+                command = connection.scalar(told.returning(jobs.c.on_done))
+                if command is not None:
+                    summary = json.dumps(job_json(read_job(connection, job_id)), ensure_ascii=False)
+                    tellings.append(Telling(job_id=job_id, command=command, summary=summary))
+        return tellings
 
     def next_job(self) -> str | None:
         """Name the most urgent job of which `claim` would take or expire something; None when there is none."""

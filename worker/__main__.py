@@ -10,8 +10,10 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 
+import psutil  # type: ignore[import-untyped]
 import structlog
 
 from db.connect import open_store
@@ -20,7 +22,7 @@ from db.settings import Settings, load_settings
 from db.store import Store
 from worker import crash, logs
 from worker.jobs import slice as job_slice
-from worker.jobs.slice import LoadsModels, Shift
+from worker.jobs.slice import LoadsModels, Shift, never
 from worker.lock import exclusive
 from worker.machine import machine_name, worker_name
 from worker.parent import end_with_parent
@@ -44,14 +46,29 @@ def main() -> int:
             from worker.engine.build import Models
 
             end_with_parent(arguments.parent)
-            serve(settings, open_store(settings), Models())
+            supervised = arguments.parent is not None
+            serve(settings, open_store(settings), Models(), Limits(settings) if supervised else never)
     except NockaError as error:
         log.error(str(error), code=error.code)
         return 1
     return 0
 
 
-def serve(settings: Settings, store: Store, models: LoadsModels) -> None:
+class Limits:
+    """When a supervised worker has worked enough: memory that grows over a night is given back by starting anew."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._items = settings.restart_after_items
+        self._size_bytes = settings.restart_above_bytes
+        self._process = psutil.Process()
+
+    def __call__(self, begun: int) -> bool:
+        if self._items is not None and begun >= self._items:
+            return True
+        return self._size_bytes is not None and self._process.memory_info().rss > self._size_bytes
+
+
+def serve(settings: Settings, store: Store, models: LoadsModels, worn_out: Callable[[int], bool] = never) -> None:
     """
     Give back what a killed worker held, then work until a signal drains. Call it under the lock.
 
@@ -59,7 +76,8 @@ def serve(settings: Settings, store: Store, models: LoadsModels) -> None:
     """
     machine = machine_name(settings.home)
     name = worker_name(machine)
-    shift = Shift(store, models, Wakeups(connect(settings.redis_url)), name)
+    wakeups = Wakeups(connect(settings.redis_url))
+    shift = Shift(store, models, wakeups, name, worn_out, settings.runs_on_done)
     _drain_on_signals(shift)
     lost = store.reclaim(machine, crash.read(settings.log_dir))
     crash.forget(settings.log_dir)

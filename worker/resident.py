@@ -140,6 +140,7 @@ class ResidentWorker(SimpleWorker):
             self.heartbeat()
             if time.monotonic() >= self._look_at:
                 self._look_at = time.monotonic() + LOOK_EVERY_S
+                self._shift.tell()
                 job_id = self._shift.store.next_job()
                 if job_id is not None:
                     self._wakeups.ensure(job_id)

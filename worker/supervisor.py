@@ -59,12 +59,15 @@ class Child:
                 self.start(now_s)
         elif (code := self._process.poll()) is not None:
             self._process = None
+            if code == 0:  # it ended by its own will, as a worker does that has worked enough
+                self.start(now_s)
+                return
             self._deaths = 0 if now_s - self._started_at >= HEALTHY_AFTER_S else self._deaths
             wait_s = RESTART_AFTER_S[min(self._deaths, len(RESTART_AFTER_S) - 1)]
             self._deaths += 1
             self._start_at = now_s + wait_s
             log.warning(f"{self.name} ended and is started again", cause=cause_of(code), in_s=wait_s)
-            if code != 0 and self._crash_dir is not None and self._tail is not None:
+            if self._crash_dir is not None and self._tail is not None:
                 crash.write(self._crash_dir, cause_of(code), self._tail.last_lines())
 
     def start(self, now_s: float) -> None:

@@ -10,17 +10,14 @@ from api_cli.cli.render import (
     console,
     counts_text,
     duration,
-    job_json,
     jobs_table,
     json_text,
     moment,
     number,
     progress_text,
     say,
-    seconds_left,
     state_text,
     table,
-    tokens_per_s,
     visible,
 )
 from api_cli.client import Client, Submitted
@@ -29,6 +26,7 @@ from api_cli.presence import workers
 from db.records import JobRecord
 from db.schedule import Schedule
 from db.status import JOB_ENDED, RETRYABLE, JobState, ResultState
+from db.summary import job_json, seconds_left, tokens_per_s
 
 _BAR_CELLS = 24
 

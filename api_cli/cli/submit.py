@@ -13,7 +13,7 @@ import click
 
 from api_cli.asked import Asked, job_spec
 from api_cli.cli.progress import exit_code, follow
-from api_cli.cli.render import job_json, json_text, progress_text, say
+from api_cli.cli.render import json_text, progress_text, say
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule, schedule_text
 from api_cli.inputs import Inputs, Instruction, read_inputs
@@ -21,6 +21,7 @@ from api_cli.sources import decoded
 from db.errors import InputError, InvalidInput
 from db.specs import Decoding, DrafterKind, Dtype, JobSpec, Translation
 from db.status import JOB_ENDED
+from db.summary import job_json
 
 #: Exit code for what a user asked wrongly.
 EXIT_USAGE = 2
@@ -95,6 +96,7 @@ class _Run:
 
     name: str | None
     priority: int
+    on_done: str | None
     skip_invalid: bool
     wait: bool
     as_json: bool
@@ -109,6 +111,7 @@ class _Run:
 @CLOCK_OPTIONS
 @click.option("--name", help="Default: the first PATH's name.")
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
+@click.option("--on-done", metavar="CMD", help="Shell command for the worker to run at the end, the summary on stdin.")
 @click.option("--force", is_flag=True, help="Run all of it, also where the same job or answers are there already.")
 @click.option("--wait", is_flag=True, help="Show progress until the job has ended; 3 when items failed.")
 @click.option("--json", "as_json", is_flag=True, help="Say the outcome as JSON.")
@@ -161,6 +164,7 @@ def _specified(
         paths=paths,
         name=run.name,
         priority=run.priority,
+        on_done=run.on_done,
         schedule=times,
         skip_invalid=run.skip_invalid,
     )

@@ -22,7 +22,7 @@ from db.records import Claim, Finished
 from db.settings import load_settings
 from db.store import Store
 from worker import logs, pulse, resident
-from worker.__main__ import serve
+from worker.__main__ import Limits, serve
 from worker.jobs import slice as job_slice
 from worker.lock import exclusive
 from worker.parent import end_with_parent
@@ -75,7 +75,8 @@ def main() -> int:
     try:
         with exclusive(settings.lock_path, "worker"):
             store = DyingStore(open_store(settings).engine)
-            serve(settings, store, EchoModels(HOME, on_half=lambda: die_at("mid-generation")))
+            models = EchoModels(HOME, on_half=lambda: die_at("mid-generation"))
+            serve(settings, store, models, Limits(settings))
     except NockaError as error:
         print(error, file=sys.stderr)
         return 1

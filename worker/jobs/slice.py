@@ -21,6 +21,7 @@ from db.errors import ModelUnavailable, NockaError
 from db.records import Claim
 from db.specs import NgramTask
 from db.store import Store
+from worker.caffeine import Caffeine
 from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, Generation, ModelRef, Request
@@ -28,6 +29,7 @@ from worker.jobs import ngram
 from worker.jobs.corpus import CorpusError
 from worker.jobs.generation import drafting, finished, request
 from worker.models_path import target_ref
+from worker.on_done import tell_ended
 from worker.wakeups import Wakeups
 
 SLICE_S = 60.0
@@ -36,6 +38,11 @@ SLICE_RESULTS = 1_000
 ASK_EVERY_S = 1.0
 
 log = structlog.get_logger("worker")
+
+
+def never(begun: int) -> bool:
+    """A worker that is not worn out by what it did."""
+    return False
 
 
 class Decodes(Protocol):
@@ -60,11 +67,23 @@ class LoadsModels(Protocol):
 class Shift:
     """The store, the models, and whether to stop: everything a wake-up needs. One per process, on the main thread."""
 
-    def __init__(self, store: Store, models: LoadsModels, wakeups: Wakeups, worker: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        models: LoadsModels,
+        wakeups: Wakeups,
+        worker: str,
+        worn_out: Callable[[int], bool] = never,
+        runs_on_done: bool = False,
+    ) -> None:
+        """*worn_out* hears how many items were begun and says whether the process should end and start anew."""
         self.store = store
         self.worker = worker
         self._models = models
         self._wakeups = wakeups
+        self._worn_out = worn_out
+        self._runs_on_done = runs_on_done
+        self._begun = 0
         self._draining = False
         #: The result that is being worked on, and when it last got on. Read by the heartbeat's thread.
         self.running: int | None = None
@@ -84,8 +103,19 @@ class Shift:
         # A plain attribute: an Event's lock could be held by the very code that the signal interrupts.
         self._draining = True
 
+    def tell(self) -> None:
+        """Run the commands of jobs that have ended, where this machine runs such."""
+        if self._runs_on_done:
+            tell_ended(self.store)
+
     def advance(self) -> int:
         """Run results, most urgent first, for at most a slice; how many were claimed."""
+        claimed = self._advance()
+        if claimed:
+            self.tell()
+        return claimed
+
+    def _advance(self) -> int:
         ends_at = time.monotonic() + SLICE_S
         claimed = 0
         while not self._draining and claimed < SLICE_RESULTS and time.monotonic() < ends_at:
@@ -97,8 +127,13 @@ class Shift:
                 # Now rather than after the slice: an idle worker on another machine joins in.
                 self._wake_for_the_rest()
             self.got_on(claim.result_id)
-            self._run(claim)
+            with Caffeine():
+                self._run(claim)
             self.got_on(None)
+            self._begun += 1
+            if self._worn_out(self._begun):
+                log.info("the worker starts itself anew", items=self._begun)
+                self.drain()
         self._wake_for_the_rest()
         return claimed
 
