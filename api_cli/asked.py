@@ -89,29 +89,29 @@ def plain(cell: CellSpec) -> CellSpec:
     return cell.model_copy(update={"draft": None, "draft_revision": None, **off})
 
 
-def job_spec(
-    asked: Asked,
-    inputs: Inputs,
-    *,
-    paths: tuple[str, ...],
-    name: str | None,
-    priority: int,
-    schedule: Schedule,
-    on_done: str | None,
-    skip_invalid: bool,
-) -> JobSpec:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a job is called, when it runs, and what happens at its end. Strictly read-only."""
+
+    name: str
+    priority: int
+    schedule: Schedule
+    on_done: str | None
+
+
+def job_spec(asked: Asked, inputs: Inputs, terms: Terms, skip_invalid: bool) -> JobSpec:
     """The whole job. Raises InputError."""
     chosen = cells(asked, inputs.model)
     try:
         return JobSpec(
             kind=JobKind.EVALUATION if len(chosen) > 1 else JobKind.GENERATION,
-            name=name if name is not None else default_name(paths),
+            name=terms.name,
             cells=chosen,
             items=inputs.items,
             rejected=inputs.rejected if skip_invalid else (),
-            priority=priority,
-            schedule=schedule,
-            on_done=on_done,
+            priority=terms.priority,
+            schedule=terms.schedule,
+            on_done=terms.on_done,
         )
     except ValidationError as error:
         raise InputError("; ".join(sentences(error))) from error

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from api_cli.asked import Asked, job_spec
+from api_cli.asked import Asked, Terms, default_name, job_spec
 from api_cli.cli.progress import exit_code, follow
 from api_cli.cli.render import json_text, progress_text, say
 from api_cli.client import Client, Submitted
@@ -158,16 +158,13 @@ def _specified(
     decoding["stop"] = decoding["stop"] or None
     times = schedule({name: options.pop(name) for name in _CLOCK}, dt.datetime.now(dt.UTC))
     asked = Asked(decoding=decoding, **options)
-    spec = job_spec(
-        asked,
-        inputs,
-        paths=paths,
-        name=run.name,
+    terms = Terms(
+        name=default_name(paths) if run.name is None else run.name,
         priority=run.priority,
-        on_done=run.on_done,
         schedule=times,
-        skip_invalid=run.skip_invalid,
+        on_done=run.on_done,
     )
+    spec = job_spec(asked, inputs, terms, run.skip_invalid)
     return spec, inputs
 
 
