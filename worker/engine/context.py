@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,10 @@ from worker.engine.model import Model
 #: Draws a token from the last row of logits (1, V), given its position in the sequence: ids (1,), lazy.
 Choose = Callable[[mx.array, int], mx.array]
 
-PREFILL_CHUNK_TOKENS = 512
+#: A prompt is read in chunks of the first size, doubled while they take less than 0.4 s each, halved above one:
+#: between them a cancel is heard. A machine that is quick reads in the same chunks every time.
+CHUNK_TOKENS, LEAST_CHUNK_TOKENS, MOST_CHUNK_TOKENS = 128, 32, 2048
+DOUBLE_BELOW_S, HALVE_ABOVE_S = 0.4, 1.0
 CLEAR_EVERY_TOKENS = 256
 #: A sliding window can be rewound this many tokens behind the longest it has been.
 REWIND_TOKENS = 256
@@ -148,12 +152,15 @@ class Context:
         return list(ids[self.skipped :])
 
     def _read(self, ids: Sequence[int], interrupted: Callable[[], bool]) -> bool:
-        for start in range(0, len(ids), PREFILL_CHUNK_TOKENS):
+        start, size = 0, CHUNK_TOKENS
+        while start < len(ids):
             if interrupted():
                 return False
-            self.append(ids[start : start + PREFILL_CHUNK_TOKENS])
+            began_at = time.monotonic()
+            self.append(ids[start : start + size])
             mx.eval([layer.state for layer in self._cache])
             mx.clear_cache()
+            start, size = start + size, next_chunk(size, time.monotonic() - began_at)
         return not interrupted()
 
 
@@ -221,6 +228,13 @@ class Window(RotatingKVCache):  # type: ignore[misc]
             return super().make_mask(N, window_size=window_size, return_array=return_array)
         seen = min(self.offset + 1, self.max_size)
         return None if window_size is None or seen <= window_size else mx.arange(seen) >= seen - window_size
+
+
+def next_chunk(tokens: int, took_s: float) -> int:
+    """How many tokens to read after a chunk of *tokens* that took *took_s*, so that none takes more than a second."""
+    if took_s > HALVE_ABOVE_S:
+        return max(tokens // 2, LEAST_CHUNK_TOKENS)
+    return min(tokens * 2, MOST_CHUNK_TOKENS) if took_s < DOUBLE_BELOW_S else tokens
 
 
 def _new_cache(model: Model) -> list[Any]:
