@@ -43,6 +43,15 @@ def broker_version(settings: Settings) -> str:
     return f"valkey {version}" if version else f"redis {info['redis_version']}"
 
 
+def wakeups_queued(settings: Settings) -> int | None:
+    """How many wake-ups wait in the broker; None where it cannot be asked."""
+    with _connected(settings) as connection:
+        try:
+            return int(connection.llen(f"rq:queue:{QUEUE}"))
+        except redis.RedisError:
+            return None
+
+
 def registered_workers(settings: Settings) -> list[str]:
     """Name the workers whose heartbeat the broker still holds, on any machine. Raises BrokerError.
 

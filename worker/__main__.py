@@ -41,6 +41,7 @@ def main() -> int:
     logs.configure()
     try:
         settings = load_settings()
+        logs.configure(json_lines=settings.json_logs, file=settings.log_dir / "worker.log")
         with exclusive(settings.lock_path, "worker"):
             # The engine takes seconds to import; a second worker is refused before that.
             from worker.engine.build import Models

@@ -211,6 +211,7 @@ def main() -> int:
     logs.configure()
     try:
         settings = load_settings()
+        logs.configure(json_lines=settings.json_logs, file=settings.log_dir / "broker-process.log")
         if not settings.embedded_broker:
             raise BrokerError("NOCKA_REDIS_URL is set: that broker is used and none is started here")
         for each in (signal.SIGTERM, signal.SIGINT):

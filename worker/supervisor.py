@@ -181,6 +181,7 @@ def main() -> int:
     logs.configure()
     try:
         settings = load_settings()
+        logs.configure(json_lines=settings.json_logs, file=settings.log_dir / "supervisor.log")
         with exclusive(settings.home / "supervisor.lock", "supervisor"):
             in_home = settings.database_url.startswith("sqlite")  # any other URL may hold a password
             database = settings.database_url if in_home else "another server"

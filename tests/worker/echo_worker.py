@@ -72,6 +72,7 @@ def main() -> int:
     pulse.LEASE_S = float(os.environ.get("ECHO_LEASE_S", pulse.LEASE_S))
     sys.modules["worker.__main__"].ResidentWorker = DyingWorker  # type: ignore[attr-defined]
     settings = load_settings()
+    logs.configure(json_lines=settings.json_logs, file=settings.log_dir / "worker.log")
     try:
         with exclusive(settings.lock_path, "worker"):
             store = DyingStore(open_store(settings).engine)
