@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+from db.groups import plain_positions
 from db.records import ResultRecord
-from db.specs import CellSpec, DrafterKind
+from db.specs import CellSpec
 from db.status import ResultState
 
 
@@ -31,20 +32,6 @@ class CellSummary:
     acceptance_rate: float | None
     #: Tokens a second over plain's, both over all compared items.
     speed: float | None
-
-
-def plain_positions(cells: Sequence[CellSpec]) -> dict[int, int]:
-    """For each cell with a drafter, where there is one, the plain cell of the same target, dtype and decoding."""
-    plain = {_settings(cell): at for at, cell in enumerate(cells) if cell.drafter is DrafterKind.OFF}
-    return {
-        at: plain[_settings(cell)]
-        for at, cell in enumerate(cells)
-        if cell.drafter is not DrafterKind.OFF and _settings(cell) in plain
-    }
-
-
-def _settings(cell: CellSpec) -> tuple[str, str | None, str, str]:
-    return cell.target, cell.target_revision, cell.dtype.value, cell.decoding.model_dump_json()
 
 
 def against_plain(results: Iterable[ResultRecord], cells: Sequence[CellSpec]) -> dict[int, AgainstPlain]:

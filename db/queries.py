@@ -76,6 +76,19 @@ def claimed_result(result_id: int) -> Select[Any]:
     )
 
 
+def job_cells(job_id: str) -> Select[Any]:
+    """The job's cells in order."""
+    return select(cells.c.id, cells.c.spec).where(cells.c.job_id == job_id).order_by(cells.c.position)
+
+
+def answer_beside(result_id: int, cell_id: int) -> Select[Any]:
+    """The finished answer of the same item under another cell."""
+    item_id = select(results.c.item_id).where(results.c.id == result_id).scalar_subquery()
+    return select(results.c.text).where(
+        results.c.item_id == item_id, results.c.cell_id == cell_id, results.c.state == ResultState.DONE
+    )
+
+
 def to_claim(row: Row[Any]) -> Claim:
     item = _to_item(row)
     assert item is not None, "an item without input is never waiting"

@@ -228,11 +228,28 @@ class CalibrationTask(Spec):
     force: bool = False
 
 
+#: Scorers by name (`worker.evals`), and what comes before the pattern of the one that takes one.
+SCORERS = ("chrf", "bleu", "exact", "contains", "json_valid", "length", "polish_share")
+REGEX = "regex:"
+
+
+def _scorer(name: str) -> str:
+    """*name* of a scorer, or `regex:` and a pattern."""
+    if name.startswith(REGEX):
+        try:
+            re.compile(name.removeprefix(REGEX))
+        except re.error as error:
+            raise ValueError(f"{name}: not a pattern: {error}") from error
+    elif name not in SCORERS:
+        raise ValueError(f"no scorer {name!r}; there are {', '.join(SCORERS)} and {REGEX}PATTERN")
+    return name
+
+
 class EvaluationTask(Spec):
     """What an evaluation does with its answers beside storing them."""
 
-    #: Names of scorers (`worker.evals`), each applied to every answer.
-    scorers: tuple[StoredText, ...] = ()
+    #: Scorers by name, or `regex:PATTERN`, each applied to every answer.
+    scorers: tuple[Annotated[StoredText, AfterValidator(_scorer)], ...] = ()
 
 
 Task = NgramTask | CalibrationTask | EvaluationTask

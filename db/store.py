@@ -7,9 +7,9 @@ never wait for each other and the last to end a result is the one that closes th
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from sqlalchemy import Connection, Engine, select, update
+from sqlalchemy import Connection, Engine, func, select, update
 
 from db import queries
 from db.content import content
@@ -17,7 +17,7 @@ from db.errors import NotAllowed, NotFound
 from db.records import JobRecord, ResultRecord, Stored
 from db.reuse import reuse_answers, same_job
 from db.schedule import Schedule
-from db.specs import CellSpec, JobSpec
+from db.specs import CellSpec, JobKind, JobSpec
 from db.status import (
     JOB_ENDED,
     JOB_TRANSITIONS,
@@ -29,7 +29,7 @@ from db.status import (
     may_become,
 )
 from db.steps import WAITING_AGAIN, close_if_ended, end_unfinished, lock_job, no_such_job, read_job, require_job
-from db.submission import write_job
+from db.submission import write_job, write_more_cells
 from db.tables import cells, items, jobs, results
 from db.transactions import reading, writing
 from db.work import Work
@@ -122,6 +122,26 @@ class Store(Work):
         if not rows:
             raise NotFound(f"job {job_id} has no item {custom_id!r}", f"Type: nocka results {job_id}")
         return [queries.to_result(row) for row in rows]
+
+    def add_cells(self, job_id: str, more: Sequence[CellSpec]) -> int:
+        """Run the items of an evaluation under *more* cells too; return how many results that is.
+
+        What it has stays, its deadline and hours are lifted as by `retry`. Raises NotFound, NotAllowed where the job
+        is no evaluation, was cancelled or failed.
+        """
+        with writing(self.engine) as connection:
+            state = lock_job(connection, job_id)
+            kind = connection.scalar(select(jobs.c.kind).where(jobs.c.id == job_id))
+            if kind != JobKind.EVALUATION:
+                raise NotAllowed(f"job {job_id} is a {kind}; cells are added to an evaluation")
+            if state in {JobState.CANCELLED, JobState.FAILED}:
+                raise NotAllowed(f"job {job_id} is {state.value}", f"Type: nocka retry {job_id}, or submit it anew")
+            before = connection.scalar(select(func.count()).where(cells.c.job_id == job_id)) or 0
+            count = write_more_cells(connection, job_id, before, more)
+            if count and state in may_become(JOB_TRANSITIONS, JobState.WAITING, JOB_ENDED):
+                connection.execute(update(jobs).where(jobs.c.id == job_id).values(_JOB_WAITING))
+                self._renew_schedule(connection, job_id)
+            return count
 
     def cancel(self, job_id: str) -> JobRecord:
         """End the job and every unfinished result of it; again is fine. Raises NotFound, NotAllowed when it ended."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import importlib.metadata
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, literal, select, update
+from sqlalchemy import Connection, bindparam, func, insert, literal, select, true, update
 
 from db.content import Content
+from db.groups import groups
 from db.specs import CellSpec, ItemSpec, JobSpec
 from db.status import RESULT_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
@@ -51,7 +53,7 @@ def write_job(connection: Connection, spec: JobSpec, now: dt.datetime, content: 
         for position, item in enumerate(spec.rejected, start=len(spec.items))
     ]
     connection.execute(insert(items), rows)
-    _write_results(connection, job_id, len(spec.cells))
+    _write_results(connection, job_id, spec.cells, len(rows))
     if spec.rejected:
         _fail_rejected(connection, job_id, spec, now)
     return job_id
@@ -100,19 +102,46 @@ def _item_row(job_id: str, position: int, item: ItemSpec) -> dict[str, Any]:
     }
 
 
-def _write_results(connection: Connection, job_id: str, cell_count: int) -> None:
-    """Cross items with cells inside the database, items outermost."""
-    crossed = select(
-        items.c.job_id,
-        items.c.id,
-        cells.c.id,
-        items.c.position * cell_count + cells.c.position,
-        literal(ResultState.WAITING.value),
-        literal(0),
-        literal(0),
-    ).where(items.c.job_id == job_id, cells.c.job_id == items.c.job_id)
+def write_more_cells(connection: Connection, job_id: str, before: int, more: Sequence[CellSpec]) -> int:
+    """Write cells behind the *before* that the job has, and a waiting result for each with each usable item of it.
+
+    Return how many results.
+    """
+    rows = [_cell_row(job_id, before + at, cell) for at, cell in enumerate(more)]
+    connection.execute(insert(cells), rows)
+    item_count = connection.scalar(select(func.count()).where(items.c.job_id == job_id)) or 0
+    return _write_results(connection, job_id, more, item_count, before)
+
+
+def _write_results(
+    connection: Connection, job_id: str, specs: Sequence[CellSpec], item_count: int, before: int = 0
+) -> int:
+    """Cross items with cells inside the database: group by group, items outermost in each. Return how many.
+
+    *specs* follow the job's first *before* cells. What is added to a job leaves out items without an input.
+    """
+    written = 0
     columns = ["job_id", "item_id", "cell_id", "turn", "state", "attempts", "fence"]
-    connection.execute(insert(results).from_select(columns, crossed))
+    usable = items.c.messages.is_not(None) | items.c.text.is_not(None) if before else true()
+    for group in groups(specs):
+        first = before + group.start
+        crossed = select(
+            items.c.job_id,
+            items.c.id,
+            cells.c.id,
+            first * item_count + items.c.position * len(group) + cells.c.position - first,
+            literal(ResultState.WAITING.value),
+            literal(0),
+            literal(0),
+        ).where(
+            items.c.job_id == job_id,
+            usable,
+            cells.c.job_id == items.c.job_id,
+            cells.c.position >= first,
+            cells.c.position < first + len(group),
+        )
+        written += connection.execute(insert(results).from_select(columns, crossed)).rowcount
+    return written
 
 
 def _fail_rejected(connection: Connection, job_id: str, spec: JobSpec, now: dt.datetime) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from db import queries
+from db.groups import plain_positions
 from db.leases import Leases
 from db.records import Claim, Finished, Telling
 from db.schedule import OVER, Standing
+from db.specs import CellSpec
 from db.status import (
     JOB_ENDED,
     JOB_TRANSITIONS,
@@ -130,6 +132,17 @@ class Work(Leases):
         )
         with reading(self.engine) as connection:
             return [text for text in connection.scalars(latest) if text][::-1]
+
+    def plain_answer(self, claim: Claim) -> str | None:
+        """The finished plain answer that *claim*'s is to be held against; None where there is none or it is plain."""
+        with reading(self.engine) as connection:
+            rows = connection.execute(queries.job_cells(claim.job_id)).all()
+            at = next(at for at, row in enumerate(rows) if row.id == claim.cell_id)
+            plain = plain_positions([CellSpec.model_validate(row.spec) for row in rows]).get(at)
+            if plain is None:
+                return None
+            answer: str | None = connection.scalar(queries.answer_beside(claim.result_id, rows[plain].id))
+            return answer
 
     def fail(self, claim: Claim, code: str, message: str) -> bool:
         """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""

@@ -15,7 +15,7 @@ from db.connect import connect, open_store
 from db.records import Finished
 from db.schedule import Schedule
 from db.settings import load_settings
-from db.specs import CellSpec, ItemSpec, JobKind, JobSpec, RejectedItem
+from db.specs import CellSpec, DrafterKind, ItemSpec, JobKind, JobSpec, RejectedItem
 from db.store import Store
 
 # Read before the environment is emptied for the tests.
@@ -85,7 +85,7 @@ def job() -> Callable[..., JobSpec]:
         return JobSpec(
             kind=kind,
             name="próba",
-            cells=tuple(CellSpec(target=f"target-{number}") for number in range(cell_count)),
+            cells=tuple(_cell(number) for number in range(cell_count)),
             items=tuple(ItemSpec(custom_id=f"item-{number}", text=f"Zażółć {number}") for number in range(item_count)),
             rejected=tuple(
                 RejectedItem(custom_id=f"line-{number}", code="empty_prompt", message=f"line {number} has no prompt")
@@ -115,3 +115,10 @@ def finished() -> Finished:
         },
         config={"target": {"source": "target-0"}},
     )
+
+
+def _cell(number: int) -> CellSpec:
+    """Plain decoding, then drafters of its group."""
+    if number == 0:
+        return CellSpec(target="target-0")
+    return CellSpec(target="target-0", drafter=DrafterKind.LOOKUP, k=number)

@@ -7,6 +7,7 @@ RQ calls `advance` by name and can hand it nothing but a string, so this module 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import time
 import traceback
@@ -18,8 +19,8 @@ import redis
 import structlog
 
 from db.errors import ModelUnavailable, NockaError
-from db.records import Claim
-from db.specs import NgramTask
+from db.records import Claim, Finished
+from db.specs import JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
 from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
@@ -27,6 +28,7 @@ from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, Generation, ModelRef, Request
 from worker.jobs import ngram
 from worker.jobs.corpus import CorpusError
+from worker.jobs.evaluation import scores
 from worker.jobs.generation import drafting, finished, request
 from worker.models_path import target_ref
 from worker.on_done import tell_ended
@@ -181,11 +183,16 @@ class Shift:
         if generation.finish_reason == "interrupted":
             given_back = self.store.give_back(claim)
             log.info("item given back" if given_back else "item dropped, it was cancelled", **where)
-        elif self.store.finish(claim, finished(claim, generation, config)):
+        elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
             tokens = generation.metrics.completion_tokens
             log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
+
+    def _scored(self, claim: Claim, made: Finished) -> Finished:
+        if claim.job_kind is not JobKind.EVALUATION:
+            return made
+        return dataclasses.replace(made, scores=scores(claim, made.text, self.store.plain_answer(claim)))
 
     def _build(self, claim: Claim, task: NgramTask, where: dict[str, Any]) -> None:
         """Build the file that *task* asks for."""

@@ -1,0 +1,1 @@
+"""Text in, score out. One scorer a file; none of them knows a job, a store or a model."""
