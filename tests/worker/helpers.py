@@ -6,7 +6,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -16,7 +16,7 @@ ROOT = HERE.parents[1]
 class Process:
     """One child with its output in a file."""
 
-    def __init__(self, name: str, command: list[str], output: Path) -> None:
+    def __init__(self, name: str, command: list[str], output: Path, environ: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.output = output
         with output.open("ab") as file:
@@ -27,7 +27,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 cwd=output.parent,
-                env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
+                env={**(os.environ if environ is None else environ), "PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}"},
             )
         self.pid = self._process.pid
 
