@@ -66,7 +66,7 @@ STAGES = [
     Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), (Cycle(3000, 4e-3, 1024), Cycle(5500, 3e-3))),
     Stage("mini-draft-bytes", "bytes", Shape(BYTES_VOCAB, 192, 2, 3, 3, 512), (Cycle(1500, 4e-3),)),
     Stage("mini-draft-polish", "polish", Shape(POLISH_VOCAB, 160, 2, 5, 5, 448, head_dim=32), (Cycle(1500, 4e-3),)),
-    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 14, 4, 2, 768), (Cycle(800, 1e-3),), "mini-draft"),
+    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 14, 4, 2, 768), (Cycle(300, 1e-3),), "mini-draft"),
 ]
 VOCABS = {"target": TARGET_VOCAB, "bytes": BYTES_VOCAB, "polish": POLISH_VOCAB}
 
