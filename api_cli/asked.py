@@ -21,7 +21,7 @@ from db.schedule import Schedule
 from db.specs import CellSpec, DrafterKind, JobKind, JobSpec, Translation
 
 #: A draft that costs nothing may be as long as a round can be; what it is not sure of it leaves out by itself.
-_DEFAULT_K = dict.fromkeys(DrafterKind, 2) | {DrafterKind.OFF: 0, DrafterKind.LOOKUP: 16, DrafterKind.SUFFIX: 16}
+DEFAULT_K = dict.fromkeys(DrafterKind, 2) | {DrafterKind.OFF: 0, DrafterKind.LOOKUP: 16, DrafterKind.SUFFIX: 16}
 MAX_NAME = 200
 _REPO_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 #: Endings of a name that cannot be a repo id's and so must be a path.
@@ -61,7 +61,7 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     translation = asked.translation
     if translation is None and drafter is DrafterKind.CROSS:
         translation = Translation.CONTEXT.value
-    k = asked.k if asked.k is not None else _DEFAULT_K[drafter]
+    k = asked.k if asked.k is not None else DEFAULT_K[drafter]
     wanted = _cell(
         {
             "target": target,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Self
 
 from api_cli.enqueue import enqueue
@@ -72,6 +72,12 @@ class Client:
         ended = self.store.job(stored.job_id).state in JOB_ENDED
         not_woken = None if ended else self._wake(stored.job_id)
         return Submitted(job_id=stored.job_id, not_woken=not_woken, existed=stored.existed, reused=stored.reused)
+
+    def add_cells(self, ref: str, more: Sequence[CellSpec]) -> Submitted:
+        """Run an evaluation's items under *more* cells too. Raises NotAllowed where it cannot go on."""
+        job_id = self.store.job(ref).id
+        count = self.store.add_cells(job_id, more)
+        return Submitted(job_id=job_id, not_woken=self._wake(job_id) if count else None)
 
     def jobs(self, limit: int | None = None) -> list[JobRecord]:
         """Read the newest jobs, newest first."""

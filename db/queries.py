@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, sel
 
 from db.records import Claim, Counts, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
-from db.specs import TASKS, CellSpec, ItemSpec, JobKind
+from db.specs import TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import cells, items, jobs, results
 
@@ -86,6 +86,16 @@ def answer_beside(result_id: int, cell_id: int) -> Select[Any]:
     item_id = select(results.c.item_id).where(results.c.id == result_id).scalar_subquery()
     return select(results.c.text).where(
         results.c.item_id == item_id, results.c.cell_id == cell_id, results.c.state == ResultState.DONE
+    )
+
+
+def plain_speeds(target: str) -> Select[Any]:
+    """Tokens per second of the plain answers that *target* gave here, the latest first."""
+    return (
+        select(results.c.tokens_per_s)
+        .join(cells, cells.c.id == results.c.cell_id)
+        .where(cells.c.target == target, cells.c.drafter == DrafterKind.OFF, results.c.tokens_per_s.is_not(None))
+        .order_by(results.c.id.desc())
     )
 
 

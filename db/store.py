@@ -97,6 +97,11 @@ class Store(Work):
             specs = connection.scalars(select(cells.c.spec).where(cells.c.job_id == job_id).order_by(cells.c.position))
             return [CellSpec.model_validate(spec) for spec in specs]
 
+    def plain_speeds(self, target: str, limit: int = 100) -> list[float]:
+        """Tokens per second of the latest *limit* plain answers of *target*, in any job."""
+        with reading(self.engine) as connection:
+            return list(connection.scalars(queries.plain_speeds(target).limit(limit)))
+
     def results(self, job_id: str, *, states: Collection[ResultState] | None = None) -> Iterator[ResultRecord]:
         """Read the job's results in turn order, those in *states* or all; no lock is held between two of them."""
         with reading(self.engine) as connection:

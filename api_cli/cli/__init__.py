@@ -16,6 +16,7 @@ from api_cli.cli.render import say
 from api_cli.cli.results import results, show
 from api_cli.cli.service import service
 from api_cli.cli.submit import EXIT_USAGE, submit
+from api_cli.cli.sweep import sweep
 from api_cli.cli.up import up
 from db.errors import InputError, NockaError
 
@@ -54,6 +55,7 @@ def cli() -> None:
 COMMANDS = (
     up,
     submit,
+    sweep,
     jobs,
     status,
     watch,

@@ -87,7 +87,7 @@ CLOCK_OPTIONS = _options(
     click.option("--deadline", metavar="TIME", help="What has not ended by then expires; finished answers stay."),
     click.option("--max-hours", type=float, help="Hours of work; what has not ended by then expires."),
 )
-_CLOCK = ("not_before", "window", "deadline", "max_hours")
+CLOCK = ("not_before", "window", "deadline", "max_hours")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ def _specified(
         raise InvalidInput(problems, hint)
     decoding = {name: options.pop(name) for name in _DECODING}
     decoding["stop"] = decoding["stop"] or None
-    times = schedule({name: options.pop(name) for name in _CLOCK}, dt.datetime.now(dt.UTC))
+    times = schedule({name: options.pop(name) for name in CLOCK}, dt.datetime.now(dt.UTC))
     asked = Asked(decoding=decoding, **options)
     terms = Terms(
         name=default_name(paths) if run.name is None else run.name,
