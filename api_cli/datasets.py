@@ -6,6 +6,7 @@ import dataclasses
 import importlib.resources
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterable
 from itertools import islice
@@ -73,7 +74,7 @@ def split_text(text: str) -> tuple[str, str]:
     words = [word.end() for word in re.finditer(r"\S+", text)]
     if len(words) < 2:
         return text, ""
-    least = words[max(0, min(len(words) - 2, round(len(words) * PROMPT_SHARE) - 1))]
+    least = words[max(0, min(len(words) - 2, math.ceil(len(words) * PROMPT_SHARE) - 1))]
     ends = (found.end() for found in _ENDS.finditer(text, max(0, least - 1)))
     cut = next((end for end in ends if least <= end < words[-2]), least)
     return text[:cut], text[cut:]
