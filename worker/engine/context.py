@@ -34,6 +34,7 @@ class Context:
         self.skipped = 0
         # Tokens read but not yet known on the host; each is (n,).
         self._lazy: list[mx.array] = []
+        self._lazy_count = 0
 
     @property
     def tokens(self) -> list[int]:
@@ -41,11 +42,11 @@ class Context:
         if self._lazy:
             for ids in self._lazy:
                 self._tokens.extend(ids.tolist())  # type: ignore[arg-type]
-            self._lazy.clear()
+            self._forget_lazy()
         return self._tokens
 
     def __len__(self) -> int:
-        return len(self._tokens) + sum(ids.size for ids in self._lazy)
+        return len(self._tokens) + self._lazy_count
 
     @property
     def obstacle(self) -> str | None:
@@ -62,6 +63,7 @@ class Context:
         """Read *ids* (n,): the logits rows (n, V) that they give; lazy."""
         if isinstance(ids, mx.array):
             self._lazy.append(ids)
+            self._lazy_count += ids.size
         else:
             self._tokens = self.tokens
             self._tokens.extend(ids)
@@ -142,10 +144,14 @@ class Context:
         """The shortest length that every layer can be rewound to."""
         return self.skipped + max((layer.earliest for layer in self._cache if isinstance(layer, Window)), default=0)
 
+    def _forget_lazy(self) -> None:
+        self._lazy.clear()
+        self._lazy_count = 0
+
     def _begin(self, ids: Sequence[int], room: int, least: int = 1) -> list[int]:
         """Forget everything; returns what of *ids* to read: all if *room* more fit behind it, else *least* or more."""
         self._cache = _new_cache(self.model)
-        self._lazy.clear()
+        self._forget_lazy()
         capacity = self.model.context_tokens
         self.skipped = 0 if len(ids) + room <= capacity else max(0, len(ids) - max(capacity // 2, least))
         self._tokens = list(ids[: self.skipped])

@@ -55,7 +55,8 @@ class Sampler:
         self, logits: mx.array, position: int, mask: mx.array | None = None, proposal: mx.array | None = None
     ) -> mx.array:
         """What decides: the target's token has the highest score of its row. Arguments as of `choose`; (m, V), lazy."""
-        logits = logits[:, : self._vocab_size]
+        if logits.shape[1] > self._vocab_size:
+            logits = logits[:, : self._vocab_size]
         if mask is not None:
             logits = self._penalize(logits, mask, proposal)
         if self._sampling.temperature == 0.0:
