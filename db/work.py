@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
 from db import queries
+from db.calibrations import Calibrations
 from db.groups import plain_positions
 from db.leases import Leases
 from db.records import Claim, Finished, Telling
@@ -45,7 +46,7 @@ LIFTED = (
 )
 
 
-class Work(Leases):
+class Work(Leases, Calibrations):
     """The worker's half of `db.store.Store`."""
 
     def claim(self, worker: str) -> Claim | None:

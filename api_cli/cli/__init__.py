@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from api_cli.cli.calibrate import calibrate
 from api_cli.cli.database import db
 from api_cli.cli.doctor import doctor
 from api_cli.cli.jobs import cancel, jobs, pause, resume, retry, status, watch
@@ -68,6 +69,7 @@ COMMANDS = (
     doctor,
     models,
     ngram,
+    calibrate,
     db,
     service,
 )

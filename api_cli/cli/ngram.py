@@ -68,7 +68,7 @@ def build(
             say(f"The job is stored and starts when a worker runs: {submitted.not_woken}")
         if detach:
             return
-        with _shown(client) as show:
+        with shown(client) as show:
             job = follow(client, submitted.job_id, show)
         error = client.first_error(job)
         for result in client.results(job.id, {ResultState.DONE}):
@@ -148,8 +148,8 @@ def _files(corpus: tuple[str, ...]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _shown(client: Client) -> Iterator[Callable[[JobRecord], None]]:
-    """Shows a build's progress: a bar on a terminal, a line now and then elsewhere."""
+def shown(client: Client) -> Iterator[Callable[[JobRecord], None]]:
+    """Show how far a task is: a bar on a terminal, a line now and then elsewhere."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _Lines(client).show
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import platform
 from importlib.metadata import version
@@ -61,6 +62,19 @@ class Models:
         else:
             self._decoders[shared] = decoder
         return decoder
+
+    def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]:
+        """The two models, loaded, and a drafter of each kind that can be made of them."""
+        if target != self._target:
+            self._make_room({target, draft})
+            self._target = target
+        model, other = self._model(target), None if draft is None else self._model(draft)
+        drafters: dict[str, Drafter] = {}
+        if other is not None:
+            for kind in ("neural", "cross", "intersect"):
+                with contextlib.suppress(DraftMismatch):
+                    drafters[kind] = _model_drafter(model, other, kind)
+        return model, other, drafters
 
     def tokenizer(self, target: ModelRef) -> Tokenizer:
         """The tokenizer of *target*, whose weights are not loaded for it. Raises ModelNotLoadable."""

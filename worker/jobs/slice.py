@@ -20,17 +20,19 @@ import structlog
 
 from db.errors import ModelUnavailable, NockaError
 from db.records import Claim, Finished
-from db.specs import JobKind, NgramTask
+from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
+from worker.engine.drafters.base import Drafter
 from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
+from worker.engine.model import Model
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, Generation, ModelRef, Request
-from worker.jobs import ngram
+from worker.jobs import calibration, ngram
 from worker.jobs.corpus import CorpusError
 from worker.jobs.evaluation import scores
 from worker.jobs.generation import drafting, finished, request
-from worker.models_path import target_ref
+from worker.models_path import draft_ref, target_ref
 from worker.on_done import tell_ended
 from worker.wakeups import Wakeups
 
@@ -64,6 +66,8 @@ class LoadsModels(Protocol):
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
 
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
+
+    def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]: ...
 
 
 class Shift:
@@ -153,6 +157,8 @@ class Shift:
         where = {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
         if isinstance(claim.task, NgramTask):
             return self._build(claim, claim.task, where)
+        if isinstance(claim.task, CalibrationTask):
+            return self._calibrate(claim, claim.task, where)
         try:
             decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
         except (ModelNotLoadable, DraftMismatch, ModelUnavailable) as error:
@@ -209,6 +215,28 @@ class Shift:
         else:
             self.store.finish(claim, built)
             log.info("build done", **where, seconds=round(built.metrics["seconds"], 2))
+
+    def _calibrate(self, claim: Claim, task: CalibrationTask, where: dict[str, Any]) -> None:
+        """Measure a pair of models here, unless that was done."""
+        progress = _Progress(self.store, claim, _Interrupt(self, claim))
+        try:
+            target, draft, drafters = self._models.pair(target_ref(claim.cell), draft_ref(claim.cell))
+            key = calibration.key(target, draft, self.worker.partition("/")[0])
+            known = None if task.force else self.store.calibration(key)
+            if known is None:
+                made = calibration.run(claim, target, draft, drafters, progress)
+                machine = self.worker.partition("/")[0]
+                self.store.record_calibration(key, (claim.cell.target, claim.cell.draft, machine), made.metrics)
+            else:
+                made = Finished(text=known["advice"], finish_reason="stop", metrics=known, config={"key": key})
+        except Unwanted:
+            self.store.give_back(claim)
+        except (EngineError, ModelUnavailable) as error:
+            log.info("calibration failed", **where, code=error.code)
+            self.store.fail(claim, error.code, str(error))
+        else:
+            self.store.finish(claim, made)
+            log.info("calibration done", **where, seconds=round(made.metrics["seconds"], 2), measured=known is None)
 
     def _fail_job(self, claim: Claim, code: str, message: str) -> None:
         log.error("job failed", job=claim.job_id, code=code, reason=message)
