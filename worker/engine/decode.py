@@ -52,7 +52,7 @@ class Decoder:
 
         Raises PromptTooLong or PromptNotUsable where this request cannot be answered.
         """
-        prompt = self._prompt(request)
+        prompt = prompt_ids(self._target, request)
         room = self._target.context_tokens - len(prompt)
         emitter = Emitter(self._target.tokenizer, min(request.max_tokens, room), request.stop)
         sampler = Sampler(request.sampling, request.custom_id, self._target.vocab_size)
@@ -70,20 +70,19 @@ class Decoder:
                 self.blank = False
         return run.generation()
 
-    def _prompt(self, request: Request) -> list[int]:
-        tokenizer = self._target.tokenizer
-        if request.text is not None:
-            prompt = tokenizer.raw(request.text)
-        else:
-            prompt = tokenizer.conversation(request.turns or ())
-        if not prompt:
-            raise PromptNotUsable("the prompt has no tokens")
-        if len(prompt) >= self._target.context_tokens:
-            raise PromptTooLong(
-                f"the prompt has {len(prompt)} tokens and {self._target.ref.source} reads "
-                f"{self._target.context_tokens}; shorten the text or split it"
-            )
-        return prompt
+
+def prompt_ids(target: Model, request: Request) -> list[int]:
+    """*request*'s prompt in *target*'s tokens. Raises PromptTooLong or PromptNotUsable."""
+    tokenizer = target.tokenizer
+    prompt = tokenizer.conversation(request.turns or ()) if request.text is None else tokenizer.raw(request.text)
+    if not prompt:
+        raise PromptNotUsable("the prompt has no tokens")
+    if len(prompt) >= target.context_tokens:
+        raise PromptTooLong(
+            f"the prompt has {len(prompt)} tokens and {target.ref.source} reads "
+            f"{target.context_tokens}; shorten the text or split it"
+        )
+    return prompt
 
 
 class Run:
