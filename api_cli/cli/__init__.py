@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from api_cli.cli.calibrate import calibrate
+from api_cli.cli.compare import compare
 from api_cli.cli.database import db
 from api_cli.cli.doctor import doctor
 from api_cli.cli.jobs import cancel, jobs, pause, resume, retry, status, watch
@@ -62,6 +63,7 @@ COMMANDS = (
     watch,
     results,
     show,
+    compare,
     cancel,
     pause,
     resume,
