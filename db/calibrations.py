@@ -34,3 +34,10 @@ class Calibrations:
         with writing(self.engine) as connection:
             connection.execute(delete(calibrations).where(calibrations.c.key == key))
             connection.execute(insert(calibrations).values(**row, measured_at=self._now()))
+
+    def calibrations_of(self, target: str) -> list[tuple[str | None, str, dict[str, Any]]]:
+        """Draft, machine and figures of everything measured of *target*, the latest first."""
+        chosen = select(calibrations.c.draft, calibrations.c.machine, calibrations.c.figures)
+        chosen = chosen.where(calibrations.c.target == target).order_by(calibrations.c.measured_at.desc())
+        with reading(self.engine) as connection:
+            return [(row.draft, row.machine, row.figures) for row in connection.execute(chosen)]

@@ -15,6 +15,7 @@ from api_cli.cli.models import models
 from api_cli.cli.ngram import ngram
 from api_cli.cli.progress import EXIT_FAILED, EXIT_INTERRUPTED
 from api_cli.cli.render import say
+from api_cli.cli.report import report
 from api_cli.cli.results import results, show
 from api_cli.cli.service import service
 from api_cli.cli.submit import EXIT_USAGE, submit
@@ -63,6 +64,7 @@ COMMANDS = (
     watch,
     results,
     show,
+    report,
     compare,
     cancel,
     pause,

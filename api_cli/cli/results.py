@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -52,7 +52,7 @@ def results(job: str, form: str | None, failed: bool, output: Path | None) -> No
         cells = client.cells(record.id)
         found = client.results(record.id, states={ResultState.FAILED} if failed else None)
         if output is not None:
-            _write_file(output, form, found, cells)
+            write_whole(output, lambda file: _write_onto(file, form, found, cells))
         elif form == "table":
             _print_table(record, list(found), cells)
         else:
@@ -85,13 +85,13 @@ def _table_onto(out: Console, found: list[ResultRecord], cells: list[CellSpec]) 
         out.print(Text(visible(line)), soft_wrap=True)
 
 
-def _write_file(path: Path, form: str, found: Iterable[ResultRecord], cells: list[CellSpec]) -> None:
-    """Write beside *path* and move it there at the end, so that no reader ever meets half a file."""
+def write_whole(path: Path, write: Callable[[TextIO], object]) -> None:
+    """Let *write* write beside *path* and move it there at the end, so that no reader ever meets half a file."""
     try:
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with open(descriptor, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
-                _write_onto(file, form, found, cells)
+                write(file)
                 file.flush()
                 os.fchmod(descriptor, 0o666 & ~_umask())
                 os.fsync(descriptor)

@@ -1,0 +1,73 @@
+"""`nocka report`: what an evaluation found, as a page or as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+from api_cli.advice import BreakEvens, words
+from api_cli.cli.render import counts_text, say
+from api_cli.cli.results import write_whole
+from api_cli.client import Client
+from api_cli.evaluation import Evaluation, evaluate
+from api_cli.report.page import Material, csv_rows, page
+from db.status import JOB_ENDED, ResultState
+from db.store import utc_now
+
+
+@click.command(short_help="Say what an evaluation found, with pictures.")
+@click.argument("job", default="last")
+@click.option("--format", "form", type=click.Choice(("html", "csv")), help="Default: by the ending of -o, else html.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write to this file, whole or not at all."
+)
+def report(job: str, form: str | None, output: Path | None) -> None:
+    """Write what JOB found: what to run on this machine and why, every cell's figures, charts, and what went wrong.
+
+    The page is one file that opens without a network. A job that still runs is reported as far as it is. csv has a row
+    for each cell and kind of text.
+
+    \b
+    Example:
+      nocka report last -o report.html
+      nocka report last --format csv
+    """
+    form = form or ("csv" if output is not None and output.suffix == ".csv" else "html")
+    with Client.open() as client:
+        record = client.status(job)
+        cells = client.cells(record.id)
+        results = list(client.results(record.id))
+        found = evaluate(results, cells)
+        known = _break_evens(client, found)
+    if form == "csv":
+        written = _csv(found)
+    else:
+        failed = tuple(result for result in results if result.state is ResultState.FAILED)
+        written = page(Material(job=record, found=found, failed=failed, break_evens=known, written_at=utc_now()))
+    if output is None:
+        click.echo(written, nl=False)
+    else:
+        write_whole(output, lambda file: file.write(written))
+        for line in words(found, record.counts, known):
+            say(line)
+    if record.state not in JOB_ENDED:
+        say(f"Not finished yet: {counts_text(record.counts)}.")
+
+
+def _break_evens(client: Client, found: Evaluation) -> BreakEvens:
+    """The latest calibration of each pair whose target is in the job."""
+    known: dict[tuple[str, str | None], Mapping[str, Sequence[float]]] = {}
+    for target in {cell.target for cell in found.cells}:
+        for draft, _, figures in client.store.calibrations_of(target):
+            known.setdefault((target, draft), figures["break_even"])
+    return known
+
+
+def _csv(found: Evaluation) -> str:
+    written = io.StringIO()
+    csv.writer(written, lineterminator="\n").writerows(csv_rows(found))
+    return written.getvalue()

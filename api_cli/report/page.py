@@ -1,0 +1,232 @@
+"""The report as one HTML file. Pure: a job's figures in, text out; the same figures give the same bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from api_cli.advice import BreakEvens, break_even, speed_text, words
+from api_cli.claims import claims
+from api_cli.evaluation import Answer, Evaluation, Summary
+from api_cli.published import BREAK_EVEN, SOURCE, Published, published
+from api_cli.report.markup import Content, Markup, figure, join, percent, table, tag
+from api_cli.report.plots import plots
+from api_cli.report.style import STYLE
+from db.records import JobRecord, ResultRecord
+from db.status import JOB_ENDED, ResultState
+
+#: Rows of a list of items, and characters of an answer in it.
+MOST_ROWS, MOST_CHARACTERS = 10, 300
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+#: What the page may load, to the browser: its own style and nothing else.
+_ALLOWED = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Material:
+    """Strictly read-only. What a report is made from."""
+
+    job: JobRecord
+    found: Evaluation
+    failed: tuple[ResultRecord, ...]
+    break_evens: BreakEvens
+    written_at: dt.datetime
+
+
+def page(material: Material) -> str:
+    """A whole HTML document that asks for nothing outside itself: no script, no font, no image, no link."""
+    job, found = material.job, material.found
+    body = [
+        tag("h1", job.name),
+        tag("p", _line(material), class_="dim"),
+        tag("section", tag("h2", "Summary"), *_summary(material), class_="summary"),
+        tag("section", tag("h2", "Cells"), _cells(material)),
+        *_kinds(found),
+        *_claims(found),
+        tag("section", tag("h2", "Pictures"), plots(found, material.break_evens)),
+        *_items(material),
+        tag("section", tag("h2", "Configuration"), *_configuration(found)),
+    ]
+    head = join(
+        [
+            Markup('<meta charset="utf-8">'),
+            Markup('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Markup(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+            tag("title", f"{job.name} · nocka"),
+            tag("style", Markup(STYLE)),
+        ]
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body><main>{join(body)}</main></body></html>\n'
+
+
+def _line(material: Material) -> str:
+    job = material.job
+    counts = job.counts
+    progress = f"{counts.ended} of {counts.total}"
+    state = job.state.value if job.state in JOB_ENDED else f"{job.state.value}, {progress} so far"
+    written = f"{material.written_at.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{job.id} · {state} · {counts.done} of {counts.total} results done, {counts.failed} failed · {written}"
+
+
+def _summary(material: Material) -> list[Markup]:
+    first, *others = words(material.found, material.job.counts, material.break_evens)
+    return [tag("p", first, class_="lead"), *(tag("p", line) for line in others)]
+
+
+def _cells(material: Material) -> Markup:
+    found = material.found
+    measured = any(break_even(found.cell(one), material.break_evens) is not None for one in found.overall)
+    scorers = sorted({name for one in found.overall for name, _ in one.scores})
+    headings = ["cell", "done", "speed-up", "tokens/s", "acceptance", *(["break-even"] if measured else [])]
+    headings += ["tokens a round", "plain's text", *scorers]
+    rows = []
+    for one in found.overall:
+        scores = dict(one.scores)
+        even = break_even(found.cell(one), material.break_evens)
+        row: list[Content] = [
+            _name(one.label),
+            f"{one.done} of {one.total}" + (f", {one.failed} failed" if one.failed else ""),
+        ]
+        row += [speed_text(one.speedup), figure(one.tokens_per_s), percent(one.acceptance)]
+        row += [("never" if even > 1 else percent(even)) if even is not None else "–"] if measured else []
+        row += [figure(one.acceptance_length, 2), f"{one.same} of {one.compared}" if one.compared else "–"]
+        rows.append([*row, *(figure(scores.get(name), 2) for name in scorers)])
+    note = (
+        "Speed-up: the median over the items of tokens a second over plain decoding's on the same item, with its 95 % "
+        "bootstrap interval from 20 items on. Tokens a second: the median, after the first token."
+    )
+    return join([table(headings, rows), tag("p", note, class_="dim")])
+
+
+def _kinds(found: Evaluation) -> list[Markup]:
+    """Each cell on each kind of text, beside what was published of it."""
+    by_kind = found.by_kind or tuple(
+        dataclasses.replace(one, kind=kind) for kind in found.kinds for one in found.overall
+    )
+    drafted = [one for one in by_kind if one.speedup is not None or one.acceptance is not None]
+    beside = {(one.position, one.kind): published(found.cell(one), one.kind or "") for one in drafted}
+    shown = any(beside.values())
+    if not drafted or not (found.by_kind or shown):
+        return []
+    headings = ["cell", "text", "items", "speed-up", *(["published"] if shown else []), "acceptance"]
+    headings += ["published"] if shown else []
+    rows: list[list[Content]] = []
+    for one in drafted:
+        there = beside[(one.position, one.kind)] or Published()
+        row: list[Content] = [_name(one.label), one.kind or "", str(one.done), speed_text(one.speedup)]
+        row += [there.speedup or "–"] if shown else []
+        row += [percent(one.acceptance), *([there.acceptance or "–"] if shown else [])]
+        rows.append(row)
+    parts = [tag("h2", "By kind of text"), table(headings, rows, figures_from=2)]
+    if shown:
+        evens = ", ".join(f"k = {k}: {even}" for k, even in BREAK_EVEN.items())
+        parts.append(tag("p", f"Published: {SOURCE}. Its break-even acceptance: {evens}.", class_="dim"))
+    return [tag("section", *parts)]
+
+
+def _claims(found: Evaluation) -> list[Markup]:
+    rows = [
+        [claim.statement, tag("b", claim.verdict, class_="yes" if claim.holds else "no"), claim.evidence]
+        for claim in claims(found)
+    ]
+    if not rows:
+        return []
+    note = f"Claims of {SOURCE}, checked on this job's models and machine."
+    made = table(["claim", "here", "by"], rows, figures_from=9)
+    return [tag("section", tag("h2", "The paper's claims"), made, tag("p", note, class_="dim"))]
+
+
+def _items(material: Material) -> list[Markup]:
+    """What failed, what differs from plain decoding, and what was slowest."""
+    parts = []
+    if material.failed:
+        rows = [
+            [one.custom_id, one.cell_label, f"{one.error_code}: {one.error_message}"]
+            for one in material.failed[:MOST_ROWS]
+        ]
+        parts += [tag("h2", _first("Failed", material.failed)), table(["item", "cell", "error"], rows, figures_from=9)]
+    differing = [answer for answer in material.found.answers if answer.same is False]
+    if differing:
+        made = table(["item", "cell", "answer"], [_answer_row(one) for one in differing[:MOST_ROWS]], figures_from=9)
+        parts += [tag("h2", _first("Not plain decoding's text", differing)), made]
+    slowest = sorted(
+        (one for one in material.found.answers if one.result.tokens_per_s), key=lambda one: -_seconds(one.result)
+    )
+    if slowest:
+        slow = [
+            [
+                one.result.custom_id,
+                one.result.cell_label,
+                f"{_seconds(one.result):.1f} s",
+                figure(one.result.tokens_per_s),
+                _cut(one),
+            ]
+            for one in slowest[:MOST_ROWS]
+        ]
+        headings = ["item", "cell", "took", "tokens/s", "answer"]
+        parts += [tag("h2", "Slowest"), table(headings, slow, figures_from=9)]
+    return [tag("section", *parts)] if parts else []
+
+
+def _first(heading: str, found: Sequence[object]) -> str:
+    return f"{heading}: {len(found)}" + (f", the first {MOST_ROWS}" if len(found) > MOST_ROWS else "")
+
+
+def _answer_row(answer: Answer) -> list[Content]:
+    return [answer.result.custom_id, answer.result.cell_label, _cut(answer)]
+
+
+def _cut(answer: Answer) -> Markup:
+    written = answer.result.text or ""
+    shown = written if len(written) <= MOST_CHARACTERS else f"{written[:MOST_CHARACTERS]}…"
+    return tag("span", shown, class_="answer", dir="auto")
+
+
+def _seconds(result: ResultRecord) -> float:
+    return float(result.metrics.get("prefill_s") or 0) + float(result.metrics.get("decode_s") or 0)
+
+
+def _configuration(found: Evaluation) -> list[Markup]:
+    """Each cell's own, as it was asked for and as the worker ran it."""
+    ran: dict[int, dict[str, Any]] = {}
+    for answer in found.answers:
+        if answer.result.state is ResultState.DONE:
+            ran.setdefault(answer.result.cell_position, answer.result.config)
+    parts = []
+    for one in found.overall:
+        asked = found.cell(one).model_dump(mode="json", exclude_none=True)
+        both = {"asked": asked, "ran": ran.get(one.position, {})}
+        written = json.dumps(both, ensure_ascii=False, indent=2, sort_keys=True, default=str)
+        parts.append(tag("details", tag("summary", one.label), tag("pre", written)))
+    return parts
+
+
+def _name(label: str) -> Markup:
+    return tag("span", label, class_="cell")
+
+
+def csv_rows(found: Evaluation) -> list[list[object]]:
+    """A heading and a row for each cell over all texts, then for each kind of text."""
+    scorers = sorted({name for one in found.overall for name, _ in one.scores})
+    headings = ["cell", "kind", "total", "done", "failed", "compared", "same_as_plain", "tokens_per_s", "acceptance"]
+    headings += [
+        "acceptance_length",
+        "speedup_items",
+        "speedup_median",
+        "speedup_low",
+        "speedup_high",
+        "joules_per_token",
+    ]
+    return [[*headings, *scorers], *(_csv_row(one, scorers) for one in (*found.overall, *found.by_kind))]
+
+
+def _csv_row(one: Summary, scorers: Sequence[str]) -> list[object]:
+    speed, scores = one.speedup, dict(one.scores)
+    row: list[object] = [one.label, one.kind or "all", one.total, one.done, one.failed, one.compared, one.same]
+    row += [one.tokens_per_s, one.acceptance, one.acceptance_length]
+    row += [speed.n, speed.median, speed.low, speed.high] if speed is not None else [0, None, None, None]
+    return [*row, one.joules_per_token, *(scores.get(name) for name in scorers)]
