@@ -107,6 +107,37 @@ class Context:
         """
         return self._read(self._begin(ids, 1), interrupted)
 
+    def read_on(self, ids: Sequence[int], interrupted: Callable[[], bool]) -> bool:
+        """Read *ids* behind what was read, in chunks, asking *interrupted* between them; whether all were read."""
+        return self._read(ids, interrupted)
+
+    @property
+    def copyable(self) -> bool:
+        """Whether `copy` is exact here."""
+        return all(type(layer) in (KVCache, Window) for layer in self._cache)
+
+    def copy(self) -> Context:
+        """Another context that has read the same. Costs no memory until one of the two reads on."""
+        other = Context(self.model)
+        other._tokens, other.skipped = list(self.tokens), self.skipped
+        other._cache = [_copied(layer) for layer in self._cache]
+        return other
+
+    @property
+    def token_bytes(self) -> int:
+        """What one more token costs: bytes, once something was read."""
+        held = [layer.keys for layer in self._cache if getattr(layer, "keys", None) is not None]
+        return sum(2 * keys.nbytes // keys.shape[2] for keys in held)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the cache, spare room counted."""
+        return sum(layer.nbytes for layer in self._cache)
+
+    def give_away(self) -> list[Any]:
+        """The cache, in mlx_lm's own classes, one a layer. This context is of no use afterwards."""
+        return [layer.as_rotating() if isinstance(layer, Window) else layer for layer in self._cache]
+
     def roll(self, ids: Sequence[int], count: int, choose: Choose) -> mx.array:
         """Read *ids*, then draw *count* tokens, all but the last of which are read too: (count,), lazy."""
         logits = self.append(ids)
@@ -218,6 +249,25 @@ class Window(RotatingKVCache):  # type: ignore[misc]
         assert self.values is not None
         return self.keys[..., start:end, :], self.values[..., start:end, :]
 
+    def as_rotating(self) -> RotatingKVCache:
+        """What its parent would hold after the same tokens."""
+        rotating = RotatingKVCache(self.max_size)
+        if self.keys is not None and self.values is not None:
+            end = self.offset - self._dropped
+            start = max(0, end - self.max_size)
+            rotating.keys, rotating.values = self.keys[..., start:end, :], self.values[..., start:end, :]
+            rotating.offset, rotating._idx = self.offset, end - start
+        return rotating
+
+    def copy(self) -> Window:
+        """Another window over the same tokens."""
+        other = Window(self.max_size)
+        if self.keys is not None and self.values is not None:
+            held = self.offset - self._dropped
+            other.keys, other.values = self.keys[..., :held, :], self.values[..., :held, :]
+        other.offset, other._dropped, other._last_read = self.offset, self._dropped, self._last_read
+        return other
+
     def is_trimmable(self) -> bool:
         return True
 
@@ -248,6 +298,17 @@ def _new_cache(model: Model) -> list[Any]:
         Window(layer.max_size) if type(layer) is RotatingKVCache and layer.keep == 0 else layer
         for layer in model.new_cache()
     ]
+
+
+def _copied(layer: Any) -> Any:
+    """Another cache with the same contents. It has no room of its own, so that it never writes into shared arrays."""
+    if isinstance(layer, Window):
+        return layer.copy()
+    other = KVCache()
+    if layer.keys is not None:
+        other.keys, other.values = layer.keys[..., : layer.offset, :], layer.values[..., : layer.offset, :]
+    other.offset = layer.offset
+    return other
 
 
 def _with_room(buffer: mx.array | None, start: int, end: int, fresh: mx.array) -> mx.array:
