@@ -47,6 +47,8 @@ class Stage:
     shape: Shape
     cycles: tuple[Cycle, ...]
     grown_from: str | None = None
+    #: How much of the trained weights is kept beside those it was grown from: their mean reads better than either.
+    trained_share: float = 1.0
 
     @property
     def steps(self) -> int:
@@ -66,7 +68,7 @@ STAGES = [
     Stage("mini-draft", "target", Shape(TARGET_VOCAB, 256, 2, 4, 2, 512), (Cycle(3000, 4e-3, 1024), Cycle(5500, 3e-3))),
     Stage("mini-draft-bytes", "bytes", Shape(BYTES_VOCAB, 192, 2, 3, 3, 512), (Cycle(1500, 4e-3),)),
     Stage("mini-draft-polish", "polish", Shape(POLISH_VOCAB, 160, 2, 5, 5, 448, head_dim=32), (Cycle(1500, 4e-3),)),
-    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 14, 4, 2, 768), (Cycle(300, 1e-3),), "mini-draft"),
+    Stage("mini-target", "target", Shape(TARGET_VOCAB, 256, 14, 4, 2, 768), (Cycle(300, 1e-3),), "mini-draft", 0.35),
 ]
 VOCABS = {"target": TARGET_VOCAB, "bytes": BYTES_VOCAB, "polish": POLISH_VOCAB}
 
@@ -188,9 +190,22 @@ def train(
             print(f"{stage.name} step {step} loss {loss:.3f} {rate:.0f} tok/s", flush=True)
         if (step + 1) % 100 == 0 or step + 1 == stage.steps:
             _save(checkpoint, model, optimizers, step + 1)
+    if stage.grown_from:
+        _mix_with_start(model, _load(work / f"{stage.grown_from}.pt"), stage.trained_share)
     measured = {"held_out_bits_per_byte": bits_per_byte(model, tokenizer, held_out), "steps": stage.steps}
     print(f"{stage.name}: {measured}", flush=True)
     return model, {**measured, "parameters": parameters}
+
+
+def _mix_with_start(model: Llama, small: dict[str, torch.Tensor], trained_share: float) -> None:
+    """Put *model*'s weights between those that it was grown with from *small* and its own."""
+    trained = {name: weight.clone() for name, weight in model.state_dict().items()}
+    torch.manual_seed(SEED)
+    start = Llama(model.shape)
+    grow(small, start)
+    for name, weight in start.state_dict().items():
+        trained[name] = torch.lerp(weight, trained[name], trained_share)
+    model.load_state_dict(trained)
 
 
 def _optimizers(model: Llama) -> list[torch.optim.Optimizer]:
