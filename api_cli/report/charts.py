@@ -64,7 +64,7 @@ def rows(values: Sequence[Row], axis: Axis, reference: float | None = None) -> M
         min([axis.least if axis.least is not None else start, start, *ends]), max([start, *ends, axis.most or start])
     )
     height = len(values) * _ROW_HEIGHT + _TOP + _BOTTOM
-    across = _scale(shown, 10.0, WIDTH - 20.0)
+    across = _scale(shown, 20.0, WIDTH - 22.0)
     parts = [_grid_across(shown, across, axis, height)]
     if reference is not None:
         x = across(reference)

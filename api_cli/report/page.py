@@ -45,9 +45,9 @@ def page(material: Material) -> str:
         tag("p", _line(material), class_="dim"),
         tag("section", tag("h2", "Summary"), *_summary(material), class_="summary"),
         tag("section", tag("h2", "Cells"), _cells(material)),
+        tag("section", tag("h2", "Pictures"), plots(found, material.break_evens)),
         *_kinds(found),
         *_claims(found),
-        tag("section", tag("h2", "Pictures"), plots(found, material.break_evens)),
         *_items(material),
         tag("section", tag("h2", "Configuration"), *_configuration(found)),
     ]
@@ -81,19 +81,21 @@ def _cells(material: Material) -> Markup:
     found = material.found
     measured = any(break_even(found.cell(one), material.break_evens) is not None for one in found.overall)
     scorers = sorted({name for one in found.overall for name, _ in one.scores})
-    headings = ["cell", "done", "speed-up", "tokens/s", "acceptance", *(["break-even"] if measured else [])]
-    headings += ["tokens a round", "plain's text", *scorers]
+    headings = ["cell", "speed-up", "acceptance", "tokens/s", *(["break-even"] if measured else [])]
+    headings += ["tokens a round", "plain's text", "done", *scorers]
     rows = []
     for one in found.overall:
         scores = dict(one.scores)
         even = break_even(found.cell(one), material.break_evens)
         row: list[Content] = [
             _name(one.label),
-            f"{one.done} of {one.total}" + (f", {one.failed} failed" if one.failed else ""),
+            speed_text(one.speedup),
+            percent(one.acceptance),
+            figure(one.tokens_per_s),
         ]
-        row += [speed_text(one.speedup), figure(one.tokens_per_s), percent(one.acceptance)]
         row += [("never" if even > 1 else percent(even)) if even is not None else "–"] if measured else []
         row += [figure(one.acceptance_length, 2), f"{one.same} of {one.compared}" if one.compared else "–"]
+        row.append(f"{one.done} of {one.total}" + (f", {one.failed} failed" if one.failed else ""))
         rows.append([*row, *(figure(scores.get(name), 2) for name in scorers)])
     note = (
         "Speed-up: the median over the items of tokens a second over plain decoding's on the same item, with its 95 % "
@@ -103,29 +105,44 @@ def _cells(material: Material) -> Markup:
 
 
 def _kinds(found: Evaluation) -> list[Markup]:
-    """Each cell on each kind of text, beside what was published of it."""
-    by_kind = found.by_kind or tuple(
-        dataclasses.replace(one, kind=kind) for kind in found.kinds for one in found.overall
-    )
-    drafted = [one for one in by_kind if one.speedup is not None or one.acceptance is not None]
-    beside = {(one.position, one.kind): published(found.cell(one), one.kind or "") for one in drafted}
-    shown = any(beside.values())
-    if not drafted or not (found.by_kind or shown):
+    """A row for each drafted cell, a column for each kind of text; what was published of it stands below."""
+    drafted = [one for one in found.overall if any(_has_figures(kind) for kind in _of_kinds(found, one))]
+    if not drafted or len(found.kinds) < 2:
         return []
-    headings = ["cell", "text", "items", "speed-up", *(["published"] if shown else []), "acceptance"]
-    headings += ["published"] if shown else []
     rows: list[list[Content]] = []
+    is_published = False
     for one in drafted:
-        there = beside[(one.position, one.kind)] or Published()
-        row: list[Content] = [_name(one.label), one.kind or "", str(one.done), speed_text(one.speedup)]
-        row += [there.speedup or "–"] if shown else []
-        row += [percent(one.acceptance), *([there.acceptance or "–"] if shown else [])]
+        row: list[Content] = [_name(one.label)]
+        for kind, summary in zip(found.kinds, _of_kinds(found, one), strict=True):
+            there = published(found.cell(one), kind)
+            is_published = is_published or there is not None
+            row.append(_of_kind(summary, there))
         rows.append(row)
-    parts = [tag("h2", "By kind of text"), table(headings, rows, figures_from=2)]
-    if shown:
+    said = "Speed-up over plain decoding, and acceptance."
+    if is_published:
         evens = ", ".join(f"k = {k}: {even}" for k, even in BREAK_EVEN.items())
-        parts.append(tag("p", f"Published: {SOURCE}. Its break-even acceptance: {evens}.", class_="dim"))
-    return [tag("section", *parts)]
+        said += f" Below, what was published: {SOURCE}. Its break-even acceptance: {evens}."
+    return [
+        tag("section", tag("h2", "By kind of text"), table(["cell", *found.kinds], rows), tag("p", said, class_="dim"))
+    ]
+
+
+def _of_kinds(found: Evaluation, one: Summary) -> list[Summary | None]:
+    return [found.of_kind(one.position, kind) for kind in found.kinds]
+
+
+def _has_figures(summary: Summary | None) -> bool:
+    return summary is not None and summary.acceptance is not None
+
+
+def _of_kind(summary: Summary | None, there: Published | None) -> Markup:
+    if summary is None:
+        return Markup("–")
+    parts: list[Content] = [speed_text(summary.speedup), " · ", percent(summary.acceptance)]
+    if there is not None:
+        said = f"published {there.speedup or '–'} · {there.acceptance or '–'}"
+        parts.append(tag("div", said, class_="dim"))
+    return join(parts)
 
 
 def _claims(found: Evaluation) -> list[Markup]:

@@ -5,7 +5,7 @@ STYLE = """
   --blue: #0072b2; --red: #c04a00; --green: #007a5a; }
 * { box-sizing: border-box; }
 body { margin: 0; background: #fff; color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 1200px; margin: 0 auto; padding: 16px; overflow-wrap: anywhere; }
+main { max-width: 1200px; margin: 0 auto; padding: 16px; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0.4em 0 0; }
 h2 { font-size: 1.2rem; margin: 1.8em 0 0.5em; }
 h3 { font-size: 1rem; margin: 0 0 6px; }
@@ -19,13 +19,14 @@ table { border-collapse: collapse; font-size: 0.9rem; }
 th, td { text-align: left; vertical-align: top; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; white-space: nowrap; color: var(--dim); }
 td { min-width: 3.5em; }
-td:first-child { min-width: 9em; }
+td:first-child { min-width: 10em; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
+.claims td:last-child { min-width: 12em; }
 .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .answer { display: block; min-width: 16em; max-width: 60ch; white-space: pre-wrap; font-size: 0.85rem; }
 .yes { color: var(--green); white-space: nowrap; } .no { color: var(--red); }
-.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 340px), 1fr)); gap: 28px;
-  align-items: start; }
-figure { margin: 0; max-width: 480px; }
+.plots { columns: 3 340px; column-gap: 28px; }
+figure { margin: 0 0 28px; max-width: 480px; break-inside: avoid; }
 svg { display: block; width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
 svg .strong { font-weight: 600; fill: var(--ink); }
@@ -40,7 +41,7 @@ pre { overflow-x: auto; background: var(--fill); padding: 10px; font-size: 0.8re
   :root { --ink: #000; --dim: #444; --line: #bbb; --fill: #fff; }
   body { font-size: 10pt; } main { padding: 0; max-width: none; } .wide { overflow: visible; }
   table { font-size: 8pt; } .figure { white-space: normal; } .answer { min-width: 0; }
-  .plots { grid-template-columns: 1fr 1fr; } figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  .plots { columns: 2; } tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
