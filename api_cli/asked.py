@@ -42,6 +42,8 @@ class Asked:
     ngram: str | None = None
     k: int | None = None
     dtype: str = "auto"
+    #: Results at once; 0 is as many as pay.
+    batch: int = 1
     #: Options of `db.specs.Decoding` by name; None is not said.
     decoding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     compare_plain: bool = False
@@ -54,6 +56,9 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     """
     target, default_draft = _target(asked, model)
     drafter = _drafter(asked, default_draft)
+    # Nobody chose a drafter: rows that run together do without.
+    if asked.batch != 1 and asked.drafter is None and asked.draft is None and asked.ngram is None:
+        drafter, default_draft = DrafterKind.OFF, None
     draft = asked.draft
     if draft is None and drafter is DrafterKind.CROSS:
         known = catalogue.entry(target)
@@ -73,6 +78,7 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
             "ngram": None if asked.ngram is None else _ngram_path(asked.ngram),
             "k": k,
             "dtype": asked.dtype,
+            "batch": asked.batch,
             "decoding": {name: value for name, value in asked.decoding.items() if value is not None},
         }
     )

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, sel
 
 from db.records import Claim, Counts, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
-from db.specs import TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
+from db.specs import MAX_BATCH, TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
-from db.tables import cells, items, jobs, results
+from db.tables import attempts, cells, items, jobs, results
 
 #: A job in one of these may have a result claimed.
 ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
@@ -35,15 +35,27 @@ def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Stan
     return Schedule.model_validate(row.schedule).standing(now, row.worked_s + running_s)
 
 
-def next_result(job_id: str) -> Select[Any]:
-    """The job's first waiting result, those that killed a worker last; what another worker locked is passed over."""
-    return (
+def next_result(job_id: str, cell_id: int | None = None) -> Select[Any]:
+    """The job's first waiting result, those that killed a worker last; what another worker locked is passed over.
+
+    With *cell_id*, of that cell alone.
+    """
+    found = (
         select(results.c.id, results.c.attempts, results.c.fence)
         .where(results.c.job_id == job_id, results.c.state == ResultState.WAITING)
         .order_by(results.c.deaths, results.c.turn)
         .limit(1)
         .with_for_update(skip_locked=True)
     )
+    return found if cell_id is None else found.where(results.c.cell_id == cell_id)
+
+
+def accounted_until(claim: Claim) -> Select[Any]:
+    """When the worker that holds *claim* last ended a result, as far as its latest attempts tell."""
+    holder = select(results.c.worker).where(results.c.id == claim.result_id).scalar_subquery()
+    # Through the primary key: a long job has many attempts, and this is asked every second.
+    latest = select(attempts).order_by(attempts.c.id.desc()).limit(4 * MAX_BATCH).subquery()
+    return select(func.max(latest.c.ended_at)).where(latest.c.worker == holder)
 
 
 def claimed_job(result_id: int, fence: int) -> Select[Any]:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from db.schedule import Schedule
 
 MAX_K = 16
+MAX_BATCH = 64
 
 
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -92,6 +93,8 @@ class Dtype(enum.StrEnum):
 NEEDS_DRAFT = frozenset({DrafterKind.NEURAL, DrafterKind.CROSS, DrafterKind.INTERSECT})
 TAKES_DRAFT = NEEDS_DRAFT | {DrafterKind.STAGED}
 TAKES_NGRAM = frozenset({DrafterKind.NGRAM, DrafterKind.STAGED})
+#: Drafters under which results may run together.
+BATCHES = frozenset({DrafterKind.OFF})
 
 
 class Overrides(Spec):
@@ -139,6 +142,8 @@ class CellSpec(Spec):
     #: Tokens a draft may propose in a round, in its own tokens.
     k: int = 0
     dtype: Dtype = Dtype.AUTO
+    #: Results that run at once; 0: as many as pay on the worker's machine.
+    batch: int = Field(default=1, ge=0, le=MAX_BATCH)
     decoding: Decoding = Decoding()
 
     @model_validator(mode="after")
@@ -155,6 +160,8 @@ class CellSpec(Spec):
         if (self.translation is not None) != (self.drafter is DrafterKind.CROSS):
             raise ValueError(f"translation belongs to drafter cross: it is needed there and means nothing under {name}")
         fits = self.k == 0 if self.drafter is DrafterKind.OFF else 1 <= self.k <= MAX_K
+        if self.batch != 1 and self.drafter not in BATCHES:
+            raise ValueError(f"results that run together (--batch) are decoded without a drafter, not under {name}")
         if not fits:
             raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {name}")
         return self
@@ -162,8 +169,9 @@ class CellSpec(Spec):
     @property
     def label(self) -> str:
         """A short name for tables: `plain`, `cross context k=2 mini-draft-bytes`."""
+        together = "" if self.batch == 1 else f"batch={self.batch or 'auto'}"
         if self.drafter is DrafterKind.OFF:
-            return "plain"
+            return f"plain {together}".rstrip()
         words = [self.drafter.value, self.translation.value if self.translation else "", f"k={self.k}"]
         words += [(source or "").rstrip("/").rsplit("/", 1)[-1] for source in (self.draft, self.ngram)]
         return " ".join(word for word in words if word)

@@ -49,8 +49,10 @@ LIFTED = (
 class Work(Leases, Calibrations):
     """The worker's half of `db.store.Store`."""
 
-    def claim(self, worker: str) -> Claim | None:
+    def claim(self, worker: str, like: Claim | None = None) -> Claim | None:
         """Take the most urgent due result and count the attempt; None when there is none.
+
+        With *like*, only another result of its cell, and none while something of another job is more urgent.
 
         What a deadline or the hours of work cut off expires on the way. *worker* is `<machine>/...`, unique for each
         start.
@@ -61,8 +63,10 @@ class Work(Leases, Calibrations):
                 if standing in OVER:
                     self._expire(connection, row.id, standing)
                 elif standing is Standing.DUE:
-                    claim = self._claim_from(connection, row.id, worker)
-                    if claim is not None:
+                    if like is not None and row.id != like.job_id:
+                        return None
+                    claim = self._claim_from(connection, row.id, worker, None if like is None else like.cell_id)
+                    if claim is not None or like is not None:
                         return claim
         return None
 
@@ -79,10 +83,10 @@ class Work(Leases, Calibrations):
         )
         close_if_ended(connection, job_id, now)
 
-    def _claim_from(self, connection: Connection, job_id: str, worker: str) -> Claim | None:
+    def _claim_from(self, connection: Connection, job_id: str, worker: str, cell_id: int | None) -> Claim | None:
         if lock_job(connection, job_id) not in queries.ACTIVE:
             return None
-        row = connection.execute(queries.next_result(job_id)).first()
+        row = connection.execute(queries.next_result(job_id, cell_id)).first()
         if row is None:
             return None
         now = self._now()
@@ -164,6 +168,7 @@ class Work(Leases, Calibrations):
             if claimed_at is None:
                 return False
             now = self._now()
+            worked_s = _worked_s(connection, claim, claimed_at, now)
             # Named again: on Postgres another worker's reclaim may have come between.
             if not connection.execute(update(results).where(held).values({**values, "state": state})).rowcount:
                 return False
@@ -172,7 +177,6 @@ class Work(Leases, Calibrations):
                 .where(attempts.c.result_id == claim.result_id, attempts.c.fence == claim.fence)
                 .values(outcome=outcome, ended_at=now, error_code=values.get("error_code"))
             )
-            worked_s = max(0.0, (now - claimed_at).total_seconds())
             connection.execute(
                 update(jobs).where(jobs.c.id == claim.job_id).values(worked_s=jobs.c.worked_s + worked_s)
             )
@@ -204,10 +208,11 @@ class Work(Leases, Calibrations):
         """Tell whether to go on: the claim stands, its job is not paused, and the clock says nothing against it."""
         with reading(self.engine) as connection:
             row = connection.execute(queries.claimed_job(claim.result_id, claim.fence)).first()
-        if row is None or row.job_state not in queries.ACTIVE:
-            return False
-        now = self._now()
-        return queries.standing_of(row, now, (now - row.claimed_at).total_seconds()) is Standing.DUE
+            if row is None or row.job_state not in queries.ACTIVE:
+                return False
+            now = self._now()
+            worked_s = _worked_s(connection, claim, row.claimed_at, now)
+        return queries.standing_of(row, now, worked_s) is Standing.DUE
 
     def fail_job(self, job_id: str, code: str, message: str) -> None:
         """End the job and every unfinished result of it with this error, all to be retried. Nothing once it ended."""
@@ -242,6 +247,13 @@ class Work(Leases, Calibrations):
                 if queries.standing_of(row, self._now()) is not Standing.LATER:
                     return str(row.id)
         return None
+
+
+def _worked_s(connection: Connection, claim: Claim, claimed_at: dt.datetime, now: dt.datetime) -> float:
+    """Seconds of work under *claim* that no other result has accounted for: those of a batch overlap."""
+    if claim.cell.batch != 1:
+        claimed_at = max(claimed_at, connection.scalar(queries.accounted_until(claim)) or claimed_at)
+    return max(0.0, (now - claimed_at).total_seconds())
 
 
 def _take_back(connection: Connection, whose: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:

@@ -19,7 +19,7 @@ from api_cli.clock import schedule, schedule_text
 from api_cli.inputs import Inputs, Instruction, read_inputs
 from api_cli.sources import decoded
 from db.errors import InputError, InvalidInput
-from db.specs import Decoding, DrafterKind, Dtype, JobSpec, Translation
+from db.specs import MAX_BATCH, Decoding, DrafterKind, Dtype, JobSpec, Translation
 from db.status import JOB_ENDED
 from db.summary import job_json
 
@@ -45,6 +45,17 @@ def _choices(values: type[DrafterKind] | type[Translation] | type[Dtype]) -> cli
     return click.Choice([value.value for value in values])
 
 
+class Rows(click.ParamType[int]):
+    """A number of items that run together, or `auto`, which is 0."""
+
+    name = "rows"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "auto":
+            return 0
+        return click.IntRange(1, MAX_BATCH).convert(value, param, ctx)
+
+
 INPUT_OPTIONS = _options(
     click.option("--prompt", help="Instruction around each document: `{text}` is the document, else it follows."),
     click.option("--prompt-file", type=click.Path(exists=True, dir_okay=False), help="The instruction from a file."),
@@ -68,6 +79,14 @@ MODEL_OPTIONS = _options(
     click.option("--ngram", metavar="FILE", help="N-gram file (`nocka ngram build`). Alone it means --drafter ngram."),
     click.option("--k", type=int, help="Tokens drafted in a round, 1 to 16. Default: 2; 16 for lookup and suffix."),
     click.option("--dtype", type=_choices(Dtype), default=Dtype.AUTO.value, show_default=True, help="Of the weights."),
+    click.option(
+        "--batch",
+        type=Rows(),
+        default="1",
+        show_default=True,
+        metavar="N|auto",
+        help="Items that run together, each without a drafter; auto: as many as pay on this machine.",
+    ),
     click.option("--compare-plain", is_flag=True, help="Run plain decoding too and hold the answers against it."),
 )
 DECODING_OPTIONS = _options(
