@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -26,6 +27,7 @@ def machines(draw: st.DrawFn) -> Costs:
         verify=((128, points), (1024, tuple((m, 1.5 * s) for m, s in points))),
         propose={"cross": tuple(zip((1, 4, 8), propose, strict=True))},
         prefill_token_s=0.001,
+        draft_step_s=draw(SECONDS),
     )
 
 
@@ -49,8 +51,17 @@ def test_the_series_by_hand() -> None:
 def test_more_acceptance_is_never_slower(costs: Costs, chances: list[float], where: int, more: float) -> None:
     """Raising one position's chance does not lower the speed-up; without tokens it is 1."""
     raised = [max(chance, more) if index == where else chance for index, chance in enumerate(chances)]
-    assert speedup(costs, "cross", raised, 500) >= speedup(costs, "cross", chances, 500) - 1e-12
-    assert speedup(costs, "cross", [], 500) == 1.0
+    k = len(chances)
+    assert speedup(costs, "cross", k, raised, 500) >= speedup(costs, "cross", k, chances, 500) - 1e-12
+    assert speedup(costs, "cross", 0, chances, 500) == 1.0
+    assert speedup(costs, "cross", k, [*chances, 0.5], 500) == speedup(costs, "cross", k, chances, 500)
+
+
+@given(machines())
+def test_a_speedup_needs_every_positions_chance(costs: Costs) -> None:
+    """Three tokens cannot be judged by two chances."""
+    with pytest.raises(ValueError, match="of 2 positions is known, not of 3"):
+        speedup(costs, "cross", 3, [0.9, 0.8], 500)
 
 
 @given(machines(), st.integers(1, 8), st.integers(1, 2000))
@@ -72,6 +83,7 @@ def test_the_fit_finds_the_constants_of_a_machine_that_obeys_them(r: float, beta
 
     assert (found.r, found.beta) == pytest.approx((r, beta), abs=1e-9)
     assert residuals == pytest.approx([0.0] * 8, abs=1e-9)
+    assert law.speedup(0.5, 0) == 1.0
     for k in (2, 4, 6):
         assert law.speedup(law.break_even(k), k) == pytest.approx(1.0)
         assert break_even(costs, "cross", k, 0) == pytest.approx(law.break_even(k))
@@ -99,4 +111,22 @@ def test_the_papers_machine_breaks_even_where_the_paper_says() -> None:
     assert (machine.name, costs.predicted) == ("M2 Pro", True)
     assert 0.38 <= two <= 0.53 and 0.77 <= four <= 0.92 and six > 1.0
     assert 14.6 <= 1 / costs.plain_s(profiles.CONTEXT_TOKENS) <= 15.1
-    assert all(abs(residual) < 0.2 for _, residual in profiles.residuals())
+
+
+def test_predictions_follow_the_bandwidth() -> None:
+    """Twice the bandwidth is twice the speed, and what pays stays what pays; all three machines are predictions."""
+    sizes = profiles.PAPER_TARGET_BYTES, profiles.PAPER_DRAFT_BYTES
+    for machine in profiles.MACHINES:
+        twice = profiles.predicted(dataclasses.replace(machine, bandwidth_gb_s=2 * machine.bandwidth_gb_s), *sizes)
+        once = profiles.predicted(machine, *sizes)
+        assert once.plain_s(0) == pytest.approx(2 * twice.plain_s(0))
+        assert break_even(once, "cross", 2, 0) == pytest.approx(break_even(twice, "cross", 2, 0))
+        assert once.predicted
+    assert [machine.bandwidth_gb_s for machine in profiles.MACHINES] == [200, 546, 819]
+
+
+def test_the_formula_misses_some_published_speedups_and_says_so() -> None:
+    """Near at k = 2, 4 and 6 on average acceptance; a third too low where the paper's best bucket is."""
+    off = {(point.k, point.alpha): residual for point, residual in profiles.residuals()}
+    assert all(abs(off[where]) < 0.12 for where in off if where != (2, 0.65))
+    assert off[2, 0.65] == pytest.approx(-0.33, abs=0.02)

@@ -33,6 +33,8 @@ class Costs:
     #: Seconds for each prompt token, of the target and of the draft.
     prefill_token_s: float
     draft_prefill_token_s: float = 0.0
+    #: Seconds of one more token of the draft, streamed.
+    draft_step_s: float = 0.0
     #: Computed from a machine's bandwidth, not measured.
     predicted: bool = False
 
@@ -47,6 +49,10 @@ class Costs:
     def propose_s(self, drafter: str, k: int) -> float:
         """Seconds in which *drafter* proposes *k* tokens. Raises KeyError for one that was not measured."""
         return between(self.propose[drafter], k)
+
+    def host_s(self, context_tokens: int) -> float:
+        """What waiting for each token costs: a forward of one token beyond a streamed one, which is computed ahead."""
+        return self.verify_s(1, context_tokens) - self.plain_s(context_tokens)
 
     def round_s(self, drafter: str, k: int, context_tokens: int) -> float:
         """Seconds of a whole round of *k* tokens; k = 0 is a plain token."""
@@ -66,6 +72,7 @@ class Costs:
             propose={drafter: _points(points) for drafter, points in figures["propose"].items()},
             prefill_token_s=figures["prefill_token_s"],
             draft_prefill_token_s=figures["draft_prefill_token_s"],
+            draft_step_s=figures["draft_step_s"],
             predicted=figures["predicted"],
         )
 
@@ -94,12 +101,16 @@ def expected_tokens(acceptance: Sequence[float]) -> float:
     return total
 
 
-def speedup(costs: Costs, drafter: str, acceptance: Sequence[float], context_tokens: int) -> float:
-    """How many times faster than plain a round of len(*acceptance*) tokens is; 1 for none."""
-    if not acceptance:
+def speedup(costs: Costs, drafter: str, k: int, acceptance: Sequence[float], context_tokens: int) -> float:
+    """How many times faster than plain a round of *k* tokens is, 1 for none.
+
+    *acceptance* is by position, as of `expected_tokens`; of more than *k* the first count. Raises ValueError for fewer.
+    """
+    if k == 0:
         return 1.0
-    round_s = costs.round_s(drafter, len(acceptance), context_tokens)
-    return expected_tokens(acceptance) * costs.plain_s(context_tokens) / round_s
+    if len(acceptance) < k:
+        raise ValueError(f"the acceptance of {len(acceptance)} positions is known, not of {k}")
+    return expected_tokens(acceptance[:k]) * costs.plain_s(context_tokens) / costs.round_s(drafter, k, context_tokens)
 
 
 def break_even(costs: Costs, drafter: str, k: int, context_tokens: int) -> float:
@@ -120,9 +131,11 @@ class Parametric:
         return (k + 1) * self.r + 1 + self.beta * k * k
 
     def speedup(self, alpha: float, k: int) -> float:
-        return (1 + alpha * k) / self.relative_cost(k)
+        """With a share *alpha* of *k* tokens accepted; without any it is plain decoding."""
+        return 1.0 if k == 0 else (1 + alpha * k) / self.relative_cost(k)
 
     def break_even(self, k: int) -> float:
+        """The alpha at which the speed-up is 1; above 1 there is none."""
         return (self.relative_cost(k) - 1) / k
 
 
