@@ -204,3 +204,20 @@ calibrations = Table(
     Column("measured_at", UtcDateTime, nullable=False),
     Column("figures", Json, nullable=False),
 )
+
+# Pieces of prompts and answers that a search can find; their words are in `passage_words`, made by the migration, for
+# each database has its own kind of index.
+passages = Table(
+    "passages",
+    metadata,
+    # Never given twice: SQLite's index keeps the words of what was deleted.
+    Column("id", Integer, primary_key=True),
+    Column("item_id", ForeignKey("items.id", ondelete="CASCADE"), nullable=False),
+    # Null where the passage is of the prompt.
+    Column("result_id", ForeignKey("results.id", ondelete="CASCADE")),
+    # Where it starts in its text, in characters.
+    Column("start", Integer, nullable=False),
+    Index(None, "item_id", "result_id"),
+    Index(None, "result_id"),
+    sqlite_autoincrement=True,
+)

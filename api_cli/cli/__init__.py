@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from api_cli.cli.ask import browse, query, search
 from api_cli.cli.calibrate import calibrate
 from api_cli.cli.compare import compare
 from api_cli.cli.database import db
@@ -70,6 +71,9 @@ COMMANDS = (
     pause,
     resume,
     retry,
+    search,
+    query,
+    browse,
     doctor,
     models,
     ngram,

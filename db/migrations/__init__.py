@@ -11,7 +11,7 @@ from db.errors import SchemaTooNew, StoreError
 from db.transactions import reading, translated_errors
 
 #: The newest revision in `versions/`.
-HEAD = "0004"
+HEAD = "0005"
 
 FOLDER = Path(__file__).parent
 #: Any number that nobody else takes on the same Postgres.
@@ -75,11 +75,13 @@ def _migrate(connection: Connection, config: Any) -> None:
 
 
 def _set_foreign_keys(connection: Connection, *, on: bool) -> None:
-    # A table is altered on SQLite by dropping and remaking it, which would cascade to its children. The pragma means
-    # nothing inside a transaction, so it goes to the driver, past the engine's BEGIN.
+    # A table is altered on SQLite by dropping and remaking it, which would cascade to its children, and would fail
+    # where a view reads it. The pragma means nothing inside a transaction, so it goes to the driver, past the
+    # engine's BEGIN.
     driver = connection.connection.driver_connection
     if connection.dialect.name == "sqlite" and driver is not None:
         driver.execute(f"PRAGMA foreign_keys = {'ON' if on else 'OFF'}")
+        driver.execute(f"PRAGMA legacy_alter_table = {'OFF' if on else 'ON'}")
 
 
 def _back_up(engine: Engine, found: str) -> None:

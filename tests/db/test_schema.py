@@ -62,7 +62,9 @@ def test_an_empty_database_gets_the_schema_that_the_tables_describe(store: Store
     """The first revision and `tables.py` never drift apart."""
     with reading(store.engine) as connection:
         assert migrations.revision(connection) == migrations.HEAD
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        # The words of a search are in a table of each database's own kind, and in those that it makes for itself.
+        of_its_own = {"include_name": lambda name, *_: name is None or not name.startswith("passage_words")}
+        assert compare_metadata(MigrationContext.configure(connection, opts=of_its_own), metadata) == []
 
 
 def test_the_head_named_in_the_code_is_the_newest_file() -> None:
@@ -136,7 +138,9 @@ def test_a_database_of_the_first_version_keeps_its_job(database_url: str, tmp_pa
     claim = store.claim("mac/1")
     assert claim is not None and claim.item.text == "dwa"
     with reading(engine) as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        # The words of a search are in a table of each database's own kind, and in those that it makes for itself.
+        of_its_own = {"include_name": lambda name, *_: name is None or not name.startswith("passage_words")}
+        assert compare_metadata(MigrationContext.configure(connection, opts=of_its_own), metadata) == []
     engine.dispose()
 
 
