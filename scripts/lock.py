@@ -10,7 +10,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT, EXTRAS = "nocka", ("bench", "browse", "dev", "postgres")
+ROOT, EXTRAS = "nocka", ("bench", "browse", "dev", "parquet", "postgres")
 # Packages that another platform needs and this one may not have installed.
 ELSEWHERE = {"mlx": "mlx-metal"}
 
