@@ -5,33 +5,39 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
+from worker.engine import ngram_file
 from worker.engine.context import Context
 from worker.engine.cost import Costs, Points
-from worker.engine.drafters.base import Drafter
+from worker.engine.drafters.base import MAX_PROPOSED, Drafter
 from worker.engine.drafters.lookup import LookupDrafter
+from worker.engine.drafters.ngram import NgramDrafter
 from worker.engine.drafters.suffix import SuffixDrafter
+from worker.engine.errors import DraftMismatch
 from worker.engine.model import Model
 from worker.engine.sampling import Sampler
+from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Request, Sampling
 
 #: New tokens of a forward, tokens of context, and tokens of a proposal that are measured.
 FORWARDS = (1, 2, 3, 4, 5, 7, 9, 13, 17)
 CONTEXTS = (128, 1024)
 LENGTHS = (1, 2, 4, 8)
-ROUNDS = 7
 STREAMED = 8
+#: So many rounds, but after the first three none is begun that would end later than this.
+ROUNDS, LEAST_ROUNDS, ENOUGH_S = 7, 3, 40.0
 TEXT = (
     "Wieczorem biuro pustoszeje, a komputery zostają same z pracą, na którą w dzień nie starcza czasu. Dokument po "
     "dokumencie czytają umowy, protokoły i listy, piszą streszczenia i odkładają je na półkę. Rano ktoś przychodzi, "
     "robi kawę i pyta, ile udało się zrobić, co się nie udało i dlaczego. "
 )
-FREE: dict[str, Callable[[], Drafter]] = {"lookup": LookupDrafter, "suffix": SuffixDrafter}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +46,7 @@ class Measured:
 
     costs: Costs
     spread: dict[str, float]
+    rounds: int
     seconds: float
 
 
@@ -48,41 +55,58 @@ def measure(
 ) -> Measured:
     """Measure *target* with *drafters* that need a model (by kind; *draft* is theirs), and those that need none.
 
-    *progress* hears how far it is (0..1) between two samples, and may raise to stop.
+    *progress* hears how far it is (0..1) between two samples, and may raise to stop. Raises DraftMismatch for a target
+    that nothing can draft for.
     """
+    if obstacle := Context(target).obstacle:
+        raise DraftMismatch(f"nothing can draft for {target.ref.source}: {obstacle}; it decodes plainly")
     started = time.perf_counter()
-    samples = Samples(progress, steps=len(CONTEXTS) * ROUNDS * (len(FORWARDS) + 1) + ROUNDS * len(drafters | FREE))
-    contexts = [each for each in CONTEXTS if each + max(FORWARDS) + STREAMED < target.context_tokens] or [64]
-    prefill_token_s = 0.0
-    for context in contexts:
-        prefill_token_s = _forwards(target, context, samples)
-    every = {**drafters, **{name: make() for name, make in FREE.items()}}
-    _proposals(target, every, samples)
+    samples = Samples()
+    forwards = [Forwards(target, context, samples) for context in _contexts(target)]
+    every = {**drafters, **free(target.tokenizer)}
+    proposals = [Proposals(target, name, drafter, samples) for name, drafter in every.items()]
+    step = None if draft is None else Forwards(draft, min(_contexts(draft)), samples, "draft ")
+    # A draft and its verification take turns in decoding too: each finds the processor's caches full of the other.
+    parts = [*(each.sample for each in forwards), *(each.sample for each in proposals)]
+    parts += [] if step is None else [step.sample_step]
+    rounds, round_s = 0, 0.0
+    while rounds < ROUNDS and (rounds < LEAST_ROUNDS or time.perf_counter() - started + round_s < ENOUGH_S):
+        round_began = time.perf_counter()
+        for index, part in enumerate(parts):
+            progress((rounds + index / len(parts)) / ROUNDS)
+            part()
+        rounds, round_s = rounds + 1, time.perf_counter() - round_began
     costs = Costs(
-        plain=tuple((context, samples.median("plain", context)) for context in contexts),
-        verify=tuple(
-            (context, tuple((m, samples.median("verify", context, m)) for m in FORWARDS)) for context in contexts
-        ),
-        propose={name: _rising(tuple((k, samples.median(name, k)) for k in LENGTHS)) for name in every},
-        prefill_token_s=prefill_token_s,
-        draft_prefill_token_s=0.0 if draft is None else _prefill_token_s(Context(draft), _ids(draft, min(contexts))),
+        plain=tuple((each.context_tokens, samples.median("plain", each.context_tokens)) for each in forwards),
+        verify=tuple((each.context_tokens, each.curve()) for each in forwards),
+        propose={each.name: each.curve() for each in proposals},
+        prefill_token_s=forwards[-1].prefill_token_s,
+        draft_prefill_token_s=0.0 if step is None else step.prefill_token_s,
+        draft_step_s=0.0 if step is None else samples.median("draft plain", step.context_tokens),
     )
-    return Measured(costs=costs, spread=samples.spreads(), seconds=time.perf_counter() - started)
+    return Measured(costs=costs, spread=samples.spreads(), rounds=rounds, seconds=time.perf_counter() - started)
+
+
+def free(tokenizer: Tokenizer) -> dict[str, Drafter]:
+    """A drafter of each kind that needs no model. The n-gram one knows the text that is measured with."""
+    ids = tokenizer.encode(TEXT)
+    with tempfile.TemporaryDirectory(prefix="nocka-") as folder:
+        path = Path(folder, "calibration.ngram")
+        order = min(3, 64 // ngram_file.token_bits(len(tokenizer.table)))
+        # As often as makes it sure: what was seen once is not trusted for eight tokens.
+        ngram_file.build(path, [ids] * 64, tokenizer.table, order)
+        ngram = NgramDrafter(ngram_file.NgramFile(path))
+    return {"lookup": LookupDrafter(), "suffix": SuffixDrafter(), "ngram": ngram}
 
 
 class Samples:
     """Seconds by what was measured."""
 
-    def __init__(self, progress: Callable[[float], None], steps: int) -> None:
-        self._progress, self._steps, self._done = progress, steps, 0
+    def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], list[float]] = {}
 
     def add(self, *what: Any, seconds: float) -> None:
         self._found.setdefault(what, []).append(seconds)
-
-    def step(self) -> None:
-        self._done += 1
-        self._progress(min(1.0, self._done / self._steps))
 
     def median(self, *what: Any) -> float:
         return statistics.median(self._found[what])
@@ -96,83 +120,99 @@ class Samples:
         return found
 
 
-def _forwards(target: Model, context_tokens: int, samples: Samples) -> float:
-    """Forwards of each size and the streamed step behind *context_tokens*; returns prefill seconds a token."""
-    ids = _ids(target, context_tokens + max(FORWARDS))
-    context = Context(target)
-    prefill_token_s = _prefill_token_s(context, ids[:context_tokens])
-    for count in (*FORWARDS, 1):  # each shape once, unmeasured
-        _forward_s(context, ids, context_tokens, count)
-    for _ in range(ROUNDS):
+class Forwards:
+    """Forwards of each size, and the streamed step, of one model behind one context."""
+
+    def __init__(self, model: Model, context_tokens: int, samples: Samples, whose: str = "") -> None:
+        self.context_tokens = context_tokens
+        self._ids = _ids(model, context_tokens + max(FORWARDS))
+        self._context = Context(model)
+        self._sampler = Sampler(Sampling(), "", model.vocab_size)
+        self._samples, self._whose = samples, whose
+        self.prefill_token_s = self._prefill_token_s()
+        for count in FORWARDS:  # each shape once, unmeasured
+            self._forward_s(count)
+        self._streamed_s(1)
+
+    def sample(self) -> None:
         for count in FORWARDS:
-            samples.add("verify", context_tokens, count, seconds=_forward_s(context, ids, context_tokens, count))
-            samples.step()
-        samples.add("plain", context_tokens, seconds=_streamed_s(context, ids, context_tokens))
-        samples.step()
-    return prefill_token_s
+            self._samples.add("verify", self.context_tokens, count, seconds=self._forward_s(count))
+        self.sample_step()
+
+    def sample_step(self) -> None:
+        self._samples.add(f"{self._whose}plain", self.context_tokens, seconds=self._streamed_s(STREAMED))
+
+    def curve(self) -> Points:
+        return tuple((count, self._samples.median("verify", self.context_tokens, count)) for count in FORWARDS)
+
+    def _prefill_token_s(self) -> float:
+        """Seconds a token, the best of two: the first may compile kernels."""
+        found = []
+        for _ in range(2):
+            started = time.perf_counter()
+            self._context.prefill(self._ids[: self.context_tokens], lambda: False)
+            found.append((time.perf_counter() - started) / self.context_tokens)
+        return min(found)
+
+    def _forward_s(self, count: int) -> float:
+        """Seconds to read so many tokens, draw one behind each, know them on the host, and forget them."""
+        start = self.context_tokens
+        started = time.perf_counter()
+        logits = self._context.append(self._ids[start : start + count])
+        self._sampler.choose(logits, start).tolist()
+        self._context.rewind(start)
+        return time.perf_counter() - started
+
+    def _streamed_s(self, count: int) -> float:
+        """Seconds for a token of the plain path, over *count* of them behind a first one."""
+        tokens = self._context.stream(self._ids[self.context_tokens], count + 1, self._sampler.choose)
+        next(tokens)
+        started = time.perf_counter()
+        for _ in itertools.islice(tokens, count):
+            pass
+        seconds = (time.perf_counter() - started) / count
+        self._context.rewind(self.context_tokens)
+        return seconds
 
 
-def _prefill_token_s(context: Context, ids: Sequence[int]) -> float:
-    started = time.perf_counter()
-    context.prefill(ids, lambda: False)
-    return (time.perf_counter() - started) / len(ids)
+class Proposals:
+    """Proposals of one drafter at each length, while the text goes on by two tokens a round."""
+
+    def __init__(self, target: Model, name: str, drafter: Drafter, samples: Samples) -> None:
+        self.name = name
+        self._drafter, self._samples = drafter, samples
+        self._read = min(_contexts(target))
+        self._ids = _ids(target, self._read + 2 * (ROUNDS + 1) * len(LENGTHS))
+        request = Request(custom_id="calibration", text=TEXT, max_tokens=len(self._ids))
+        drafter.start(request, self._ids[: self._read], Sampler(Sampling(), "", target.vocab_size), lambda: False)
+        for k in LENGTHS:  # each length once, unmeasured
+            self._proposal_s(k)
+
+    def sample(self) -> None:
+        for k in LENGTHS:
+            self._samples.add(self.name, k, seconds=self._proposal_s(k))
+
+    def curve(self) -> Points:
+        """Made never to fall: a longer proposal that seems cheaper is noise."""
+        medians = (self._samples.median(self.name, k) for k in LENGTHS)
+        return tuple(zip(LENGTHS, itertools.accumulate(medians, max), strict=True))
+
+    def _proposal_s(self, k: int) -> float:
+        self._read += 2
+        started = time.perf_counter()
+        proposed = self._drafter.propose(self._ids[: self._read], k, MAX_PROPOSED).tokens
+        if isinstance(proposed, mx.array):
+            mx.eval(proposed)
+        return time.perf_counter() - started
 
 
-def _forward_s(context: Context, ids: Sequence[int], start: int, count: int) -> float:
-    started = time.perf_counter()
-    mx.argmax(context.append(ids[start : start + count]), axis=-1).tolist()
-    seconds = time.perf_counter() - started
-    context.rewind(start)
-    return seconds
-
-
-def _streamed_s(context: Context, ids: Sequence[int], start: int) -> float:
-    """Seconds for a token of the plain path, over eight of them behind a first one."""
-
-    def choose(logits: mx.array, position: int) -> mx.array:
-        return mx.argmax(logits, axis=-1)
-
-    tokens: Iterator[int] = context.stream(ids[start], STREAMED + 1, choose)
-    next(tokens)
-    started = time.perf_counter()
-    for _ in itertools.islice(tokens, STREAMED):
-        pass
-    seconds = (time.perf_counter() - started) / STREAMED
-    context.rewind(start)
-    return seconds
-
-
-def _proposals(target: Model, drafters: dict[str, Drafter], samples: Samples) -> None:
-    """Proposals of each drafter at each length, while the text goes on by two tokens a round."""
-    ids = _ids(target, min(CONTEXTS) + 2 * ROUNDS * len(LENGTHS) + 8)
-    request = Request(custom_id="calibration", text=TEXT, max_tokens=len(ids))
-    sampler = Sampler(Sampling(), "", target.vocab_size)
-    for name, drafter in drafters.items():
-        length = min(CONTEXTS)
-        drafter.start(request, ids[:length], sampler, lambda: False)
-        _proposal_s(drafter, ids[:length], max(LENGTHS))
-        for _ in range(ROUNDS):
-            for k in LENGTHS:
-                length += 2
-                samples.add(name, k, seconds=_proposal_s(drafter, ids[:length], k))
-            samples.step()
-
-
-def _proposal_s(drafter: Drafter, tokens: list[int], k: int) -> float:
-    started = time.perf_counter()
-    proposed = drafter.propose(tokens, k, max(LENGTHS)).tokens
-    if isinstance(proposed, mx.array):
-        mx.eval(proposed)
-    return time.perf_counter() - started
-
-
-def _rising(points: Points) -> Points:
-    """*points* made never to fall: a longer proposal that seems cheaper is noise."""
-    best = 0.0
-    return tuple((k, best := max(best, seconds)) for k, seconds in points)
+def _contexts(model: Model) -> list[int]:
+    """Those of `CONTEXTS` that *model* can read with all that is read behind them."""
+    room = max(*FORWARDS, STREAMED + 1, 2 * (ROUNDS + 2) * len(LENGTHS))
+    return [each for each in CONTEXTS if each + room < model.context_tokens] or [max(1, model.context_tokens // 4)]
 
 
 def _ids(model: Model, count: int) -> list[int]:
-    """At least *count* ids of the text, as often as it takes; then exactly so many."""
+    """The first *count* ids of the text, repeated as often as it takes."""
     ids = model.tokenizer.encode(TEXT)
     return (ids * (count // len(ids) + 1))[:count]

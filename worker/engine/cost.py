@@ -72,7 +72,7 @@ class Costs:
             propose={drafter: _points(points) for drafter, points in figures["propose"].items()},
             prefill_token_s=figures["prefill_token_s"],
             draft_prefill_token_s=figures["draft_prefill_token_s"],
-            draft_step_s=figures["draft_step_s"],
+            draft_step_s=figures.get("draft_step_s", 0.0),  # younger than the first stored ones
             predicted=figures["predicted"],
         )
 

@@ -44,7 +44,7 @@ class Published:
     speedup: float
 
 
-#: As summaries of the paper give them. At k = 2 by data set, and the middle of its best bucket; a point each for k = 4 and 6.
+#: As summaries of the paper give them: k = 2 by data set and the middle of its best bucket, a point each for 4 and 6.
 PUBLISHED = (
     Published(what="Qwen2.5 1.5B, Wikipedia", k=2, alpha=0.446, speedup=1.06),
     Published(what="Llama 3.2 1B, Wikipedia", k=2, alpha=0.420, speedup=1.06),
