@@ -107,8 +107,6 @@ def _cells(material: Material) -> Markup:
 def _kinds(found: Evaluation) -> list[Markup]:
     """A row for each drafted cell, a column for each kind of text; what was published of it stands below."""
     drafted = [one for one in found.overall if any(_has_figures(kind) for kind in _of_kinds(found, one))]
-    if not drafted or len(found.kinds) < 2:
-        return []
     rows: list[list[Content]] = []
     is_published = False
     for one in drafted:
@@ -118,6 +116,8 @@ def _kinds(found: Evaluation) -> list[Markup]:
             is_published = is_published or there is not None
             row.append(_of_kind(summary, there))
         rows.append(row)
+    if not drafted or (len(found.kinds) < 2 and not is_published):
+        return []
     said = "Speed-up over plain decoding, and acceptance."
     if is_published:
         evens = ", ".join(f"k = {k}: {even}" for k, even in BREAK_EVEN.items())
@@ -128,7 +128,8 @@ def _kinds(found: Evaluation) -> list[Markup]:
 
 
 def _of_kinds(found: Evaluation, one: Summary) -> list[Summary | None]:
-    return [found.of_kind(one.position, kind) for kind in found.kinds]
+    """*one* over each kind of text; it is its own summary where there is one kind only."""
+    return [found.of_kind(one.position, kind) for kind in found.kinds] if found.by_kind else [one]
 
 
 def _has_figures(summary: Summary | None) -> bool:
@@ -162,7 +163,7 @@ def _items(material: Material) -> list[Markup]:
     parts = []
     if material.failed:
         rows = [
-            [one.custom_id, one.cell_label, f"{one.error_code}: {one.error_message}"]
+            [one.custom_id, _name(one.cell_label), f"{one.error_code}: {one.error_message}"]
             for one in material.failed[:MOST_ROWS]
         ]
         parts += [tag("h2", _first("Failed", material.failed)), table(["item", "cell", "error"], rows, figures_from=9)]
@@ -177,7 +178,7 @@ def _items(material: Material) -> list[Markup]:
         slow = [
             [
                 one.result.custom_id,
-                one.result.cell_label,
+                _name(one.result.cell_label),
                 f"{_seconds(one.result):.1f} s",
                 figure(one.result.tokens_per_s),
                 _cut(one),
@@ -194,7 +195,7 @@ def _first(heading: str, found: Sequence[object]) -> str:
 
 
 def _answer_row(answer: Answer) -> list[Content]:
-    return [answer.result.custom_id, answer.result.cell_label, _cut(answer)]
+    return [answer.result.custom_id, _name(answer.result.cell_label), _cut(answer)]
 
 
 def _cut(answer: Answer) -> Markup:

@@ -23,12 +23,13 @@ td:first-child { min-width: 10em; }
 th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 .claims td:last-child { min-width: 12em; }
 .figure { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.cell { display: block; min-width: 10em; }
 .answer { display: block; min-width: 16em; max-width: 60ch; white-space: pre-wrap; font-size: 0.85rem; }
 .yes { color: var(--green); white-space: nowrap; } .no { color: var(--red); }
 .plots { columns: 3 340px; column-gap: 28px; }
 figure { margin: 0 0 28px; max-width: 480px; break-inside: avoid; }
 svg { display: block; width: 100%; height: auto; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--dim); }
+svg text { font: 11px system-ui, sans-serif; fill: var(--dim); stroke: #fff; stroke-width: 3px; paint-order: stroke; }
 svg .strong { font-weight: 600; fill: var(--ink); }
 svg .grid { stroke: var(--line); stroke-width: 1; }
 svg .reference { stroke: var(--ink); stroke-width: 1.2; }

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_published_figures_are_beside_the_papers_cells_alone() -> None:
     assert published(qwen, "poems") is None
 
 
+def test_published_figures_are_shown_for_one_kind_of_text_too(nocka: Nocka, tmp_path: Path) -> None:
+    bielik = "bielik-11b-v3-8bit"
+    cells = (plain(bielik), cross("qwen2.5-1.5b-4bit", target=bielik))
+    job = evaluation(cells, items(2, ("structured",)), lambda _: Figures(speed=1.0))
+    nocka("report", job, "-o", tmp_path / "report.html")
+
+    assert "published 1.06× · 44.6 %" in Page(tmp_path / "report.html").text
+    mini = nocka("report", evaluation(TWO, items(2, ("structured",)), lambda _: Figures(speed=1.0))).stdout
+    assert "By kind of text" not in mini, "one kind is all of it"
+
+
 def test_ticks_are_round_and_cover() -> None:
     assert [0.0, 0.2, 0.4, 0.6, 0.8] == ticks(0.0, 0.7)
     assert [0.95, 1.0, 1.05, 1.1, 1.15, 1.2] == ticks(0.97, 1.2)
@@ -245,6 +257,31 @@ def test_csv_has_a_row_for_each_cell_and_kind(nocka: Nocka, tmp_path: Path) -> N
     assert ("24", "1.5", "1.5") == (rows[1]["speedup_items"], rows[1]["speedup_median"], rows[1]["speedup_low"])
     assert ("8", "") == (rows[5]["speedup_items"], rows[5]["speedup_low"])
     assert nocka("report", job, "--format", "csv").stdout == (tmp_path / "report.csv").read_text("utf-8")
+
+
+def test_parquet_is_the_csv_with_types(nocka: Nocka, tmp_path: Path) -> None:
+    """Whole numbers stay whole, what is unknown is null; a terminal gets none of it."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    job = evaluation(TWO, items(8), lambda claim: Figures(speed=1.5 if claim.cell.k else 1.0))
+    nocka("report", job, "-o", tmp_path / "report.parquet")
+    rows = parquet.read_table(tmp_path / "report.parquet").to_pylist()
+
+    assert ["all", "all"] + ["structured", "instruction", "question"] * 2 == [row["kind"] for row in rows]
+    assert (24, 1.5, 1.5) == (rows[1]["speedup_items"], rows[1]["speedup_median"], rows[1]["speedup_low"])
+    assert (8, None, None) == (rows[5]["speedup_items"], rows[5]["speedup_low"], rows[5]["joules_per_token"])
+    assert isinstance(rows[1]["done"], int)
+    assert 2 == nocka("report", job, "--format", "parquet").exit_code
+
+
+def test_parquet_without_pyarrow_says_what_to_install(
+    nocka: Nocka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    job = evaluation(TWO, items(1), lambda _: Figures(speed=1.0))
+    result = nocka("report", job, "-o", tmp_path / "report.parquet")
+
+    assert (2, True) == (result.exit_code, "pip install 'nocka[parquet]'" in result.stderr)
+    assert not (tmp_path / "report.parquet").exists()
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
