@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from tests.engine.conftest import FILTERED, GREEDY, TEXTS, WARM, ask
 from tests.engine.toys import LETTERS, recurrent, sliding_gemma, sliding_llama, toy_llama, toy_tokenizer
 from worker.engine.batch import COPIES, Batch, rows_that_fit
+from worker.engine.cost import Costs
 from worker.engine.decode import Decoder, prompt_ids
 from worker.engine.divergence import compare
 from worker.engine.errors import PromptTooLong
 from worker.engine.model import Model
+from worker.engine.rows import ROWS, choose, from_calibration, measure, speculation
 from worker.engine.sampling import Sampler
 from worker.engine.values import Generation, Request, Sampling
 
@@ -197,3 +199,30 @@ def test_the_figures_share_the_time() -> None:
     longest = max(answer.metrics.batch.wall_s for answer in answers.values() if answer.metrics.batch)
     assert 0 < sum(shares) <= longest * 1.01
     assert all(1 <= answer.metrics.batch.rows <= 4 for answer in answers.values() if answer.metrics.batch)
+
+
+def test_rows_stop_where_another_doubling_does_not_pay() -> None:
+    """Free rows: all of them; rows at full price: one; and the gain is against one row."""
+    assert choose(((1, 1.0), (2, 1.0), (4, 1.0), (8, 1.0))) == (8, 8.0)
+    assert choose(((1, 1.0), (2, 2.0), (4, 4.0), (8, 8.0))) == (1, 1.0)
+    assert choose(((1, 1.0), (2, 1.1), (4, 2.15), (8, 1.0))) == (2, 2 / 1.1)
+
+
+def test_what_speculation_gives_instead() -> None:
+    """The acceptance at which the cheapest drafter gives as much, and where that is above one, its best."""
+    costs = Costs(
+        plain=((0, 1.0),),
+        verify=((0, ((1, 1.0), (16, 2.0))),),
+        propose={"lookup": ((1, 0.0), (8, 0.0)), "cross": ((1, 5.0), (8, 9.0))},
+        prefill_token_s=0.0,
+    )
+    assert speculation(costs, 2.0, 0) == "speculation would match it at 26% acceptance (lookup, k = 8)"
+    assert "speculation would give 5.87x at the very most" in from_calibration(costs, 0).why
+
+
+def test_a_measurement_covers_all_rows(target: Model) -> None:
+    """Every number of rows has its seconds, and some number is chosen."""
+    points = measure(target)
+    assert [rows for rows, _ in points] == list(ROWS)
+    assert all(seconds > 0 for _, seconds in points)
+    assert choose(points)[0] in ROWS

@@ -18,6 +18,7 @@ from mlx_lm.generate import BatchGenerator
 from worker.engine.context import Context
 from worker.engine.decode import never, prompt_ids
 from worker.engine.emit import Emitter
+from worker.engine.errors import NotTogether
 from worker.engine.model import Model
 from worker.engine.sampling import Sampler
 from worker.engine.values import Generation, Metrics, Request, Shared
@@ -38,7 +39,10 @@ class Batch:
     """Up to *size* requests decoded together. For one thread only, as MLX arrays are."""
 
     def __init__(self, target: Model, size: int, room_bytes: int, config: dict[str, Any]) -> None:
-        """*room_bytes* is what the caches of all rows may take; one row is always admitted."""
+        """*room_bytes* is what the caches of all rows may take; one row is always admitted. Raises NotTogether."""
+        unable = [type(layer).__name__ for layer in target.new_cache() if not hasattr(layer, "merge")]
+        if unable:
+            raise NotTogether(f"the {unable[0]} of a layer of {target.ref.source} cannot be batched")
         self.size = size
         #: Describes how the answers were made, for the result.
         self.config = config

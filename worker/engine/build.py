@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import platform
 from importlib.metadata import version
@@ -11,6 +12,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from worker.engine.batch import Batch
 from worker.engine.context import Context
 from worker.engine.decode import Decoder
 from worker.engine.drafters.base import Drafter, Remembers
@@ -22,8 +24,10 @@ from worker.engine.drafters.ngram import NgramDrafter
 from worker.engine.drafters.staged import StagedDrafter
 from worker.engine.drafters.suffix import SuffixDrafter
 from worker.engine.errors import DraftMismatch
+from worker.engine.memory import allowed_bytes
 from worker.engine.model import Model, load, load_tokenizer_of, on_metal
 from worker.engine.ngram_file import NgramFile, table_hash
+from worker.engine.rows import Sized, from_measurement
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, ModelRef
 
@@ -38,6 +42,7 @@ class Models:
         self._target: ModelRef | None = None
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
+        self._sized: dict[ModelRef, Sized] = {}
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
@@ -62,6 +67,21 @@ class Models:
         else:
             self._decoders[shared] = decoder
         return decoder
+
+    def batch(self, target: ModelRef, sized: Sized | None) -> Batch:
+        """A batch of so many rows; None: as many as a short measurement says, once a target.
+
+        Raises ModelNotLoadable or NotTogether.
+        """
+        if target != self._target:
+            self._make_room({target})
+            self._target = target
+        model = self._model(target)
+        if sized is None:
+            sized = self._sized.get(target) or from_measurement(model)
+            self._sized[target] = sized
+        config = _config(model, None, Drafting()) | {"batch": dataclasses.asdict(sized)}
+        return Batch(model, sized.rows, allowed_bytes() - self._weights_bytes(), config)
 
     def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]:
         """The two models, loaded, and a drafter of each kind that can be made of them."""
@@ -91,6 +111,9 @@ class Models:
         if ref not in self._loaded:
             self._loaded[ref] = load(ref)
         return self._loaded[ref]
+
+    def _weights_bytes(self) -> int:
+        return sum(model.size_bytes for model in self._loaded.values())
 
     def _make_room(self, needed: set[ModelRef | None]) -> None:
         self._decoders.clear()

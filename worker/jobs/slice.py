@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import redis
 import structlog
@@ -24,15 +24,17 @@ from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
 from worker.engine.drafters.base import Drafter
-from worker.engine.errors import DraftMismatch, EngineError, ModelNotLoadable
+from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether
 from worker.engine.model import Model
+from worker.engine.rows import Sized
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, Generation, ModelRef, Request
+from worker.jobs import batch as together
 from worker.jobs import calibration, ngram
 from worker.jobs.corpus import CorpusError
 from worker.jobs.evaluation import scores
 from worker.jobs.generation import drafting, finished, request
-from worker.models_path import draft_ref, target_ref
+from worker.models_path import target_ref
 from worker.on_done import tell_ended
 from worker.wakeups import Wakeups
 
@@ -40,6 +42,8 @@ SLICE_S = 60.0
 SLICE_RESULTS = 1_000
 #: How often a running item asks the store whether it is still wanted.
 ASK_EVERY_S = 1.0
+
+Loaded = TypeVar("Loaded")
 
 log = structlog.get_logger("worker")
 
@@ -64,6 +68,8 @@ class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
+
+    def batch(self, target: ModelRef, sized: Sized | None) -> together.Decodes: ...
 
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
 
@@ -134,9 +140,8 @@ class Shift:
                 self._wake_for_the_rest()
             self.got_on(claim.result_id)
             with Caffeine():
-                self._run(claim)
+                claimed += self._run(claim)
             self.got_on(None)
-            self._begun += 1
             if self._worn_out(self._begun):
                 log.info("the worker starts itself anew", items=self._begun)
                 self.drain()
@@ -152,43 +157,95 @@ class Shift:
             except redis.RedisError as error:
                 log.warning("no wake-up was queued, the broker is away", reason=type(error).__name__)
 
-    def _run(self, claim: Claim) -> None:
-        """One attempt at one result, from its models to its commit."""
-        where = {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
+    def _run(self, claim: Claim) -> int:
+        """One attempt at one result, from its models to its commit, or at a batch of them; how many joined it."""
+        begun = self._begun = self._begun + 1
         if isinstance(claim.task, NgramTask):
-            return self._build(claim, claim.task, where)
-        if isinstance(claim.task, CalibrationTask):
-            return self._calibrate(claim, claim.task, where)
+            self._build(claim, claim.task, _where(claim))
+        elif isinstance(claim.task, CalibrationTask):
+            self._calibrate(claim, claim.task, _where(claim))
+        elif claim.cell.batch != 1:
+            self._run_together(claim)
+        else:
+            self.alone(claim)
+        return self._begun - begun
+
+    def _run_together(self, claim: Claim) -> None:
+        """Run *claim* and others of its cell at once, where its model can do that."""
+        sized = together.rows_of(claim.cell, self.store, self.worker.partition("/")[0])
         try:
-            decoder = self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
-        except (ModelNotLoadable, DraftMismatch, ModelUnavailable) as error:
-            return self._fail_job(claim, error.code, str(error))
-        except Exception as error:  # whatever a model's files make their loader raise
-            log.error("a model could not be loaded", **where, kind=type(error).__name__, at=_frames(error))
-            return self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
+            batch = self._loaded(claim, lambda: self._models.batch(target_ref(claim.cell), sized))
+        except NotTogether as error:
+            self.alone(claim, str(error))
+        else:
+            if batch is not None:
+                together.run(claim, batch, self)
+
+    def another(self, like: Claim) -> Claim | None:
+        """One more result of the same cell, to run beside it; None where none should be begun."""
+        if self._draining or self._worn_out(self._begun):
+            return None
+        claim = self.store.claim(self.worker, like)
+        self._begun += claim is not None
+        return claim
+
+    def interrupt(self, claim: Claim) -> _Interrupt:
+        """Tells whether this result should stop."""
+        return _Interrupt(self, claim)
+
+    def alone(self, claim: Claim, why: str | None = None) -> None:
+        """Run one result by itself; *why*, where its cell asks for several at once."""
+        decoder = self._loaded(
+            claim, lambda: self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
+        )
+        if decoder is None:
+            return
         began_at = time.monotonic()
         if decoder.blank:
             decoder.recall(self.store.answers(claim.cell_id))
         try:
             generation = decoder.generate(request(claim), interrupted=_Interrupt(self, claim))
-        except EngineError as error:
-            log.info("item failed", **where, code=error.code)
-            self.store.fail(claim, error.code, str(error))
-            return None
         except NockaError:  # the store's own trouble, not the item's
             raise
         except Exception as error:  # one item never harms the others
-            log.error("item failed", **where, code="generation_failed", kind=type(error).__name__, at=_frames(error))
-            self.store.fail(claim, "generation_failed", _in_short(error))
-            return None
-        return self._commit(claim, generation, decoder.config, where, time.monotonic() - began_at)
+            self.fail(claim, error)
+        else:
+            config = decoder.config if why is None else {**decoder.config, "batch": {"rows": 1, "why": why}}
+            self.commit(claim, generation, config, time.monotonic() - began_at)
 
-    def _commit(
-        self, claim: Claim, generation: Generation, config: dict[str, Any], where: dict[str, Any], took_s: float
-    ) -> None:
+    def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
+        """What *load* loads; None where it cannot, and the job has failed."""
+        try:
+            return load()
+        except NotTogether:  # no reason to fail: its results run one by one
+            raise
+        except (EngineError, ModelUnavailable) as error:
+            self._fail_job(claim, error.code, str(error))
+        except Exception as error:  # whatever a model's files make their loader raise
+            log.error("a model could not be loaded", **_where(claim), kind=type(error).__name__, at=_frames(error))
+            self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
+        return None
+
+    def fail(self, claim: Claim, error: Exception) -> None:
+        """Commit *error* as the result's."""
+        if isinstance(error, EngineError):
+            log.info("item failed", **_where(claim), code=error.code)
+            self.store.fail(claim, error.code, str(error))
+        else:
+            code, kind = "generation_failed", type(error).__name__
+            log.error("item failed", **_where(claim), code=code, kind=kind, at=_frames(error))
+            self.store.fail(claim, code, _in_short(error))
+
+    def give_back(self, claim: Claim) -> None:
+        """Set the result waiting again, where it was not cancelled."""
+        given_back = self.store.give_back(claim)
+        log.info("item given back" if given_back else "item dropped, it was cancelled", **_where(claim))
+
+    def commit(self, claim: Claim, generation: Generation, config: dict[str, Any], took_s: float) -> None:
+        """Commit the answer, unless it was interrupted."""
+        where = _where(claim)
         if generation.finish_reason == "interrupted":
-            given_back = self.store.give_back(claim)
-            log.info("item given back" if given_back else "item dropped, it was cancelled", **where)
+            self.give_back(claim)
         elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
             tokens = generation.metrics.completion_tokens
             log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
@@ -219,24 +276,24 @@ class Shift:
     def _calibrate(self, claim: Claim, task: CalibrationTask, where: dict[str, Any]) -> None:
         """Measure a pair of models here, unless that was done."""
         progress = _Progress(self.store, claim, _Interrupt(self, claim))
+        machine = self.worker.partition("/")[0]
         try:
-            target, draft, drafters = self._models.pair(target_ref(claim.cell), draft_ref(claim.cell))
-            key = calibration.key(target, draft, self.worker.partition("/")[0])
-            known = None if task.force else self.store.calibration(key)
-            if known is None:
-                made = calibration.run(claim, target, draft, drafters, progress)
-                machine = self.worker.partition("/")[0]
-                self.store.record_calibration(key, (claim.cell.target, claim.cell.draft, machine), made.metrics)
-            else:
-                made = Finished(text=known["advice"], finish_reason="stop", metrics=known, config={"key": key})
+            made = calibration.calibrated(self.store, self._models, claim.cell, machine, progress, force=task.force)
         except Unwanted:
             self.store.give_back(claim)
         except (EngineError, ModelUnavailable) as error:
             log.info("calibration failed", **where, code=error.code)
             self.store.fail(claim, error.code, str(error))
+        except NockaError:  # the store's own trouble
+            raise
+        except Exception as error:  # whatever a model makes MLX raise
+            log.error("calibration failed", **where, kind=type(error).__name__, at=_frames(error))
+            self.store.fail(claim, "not_calibrated", _in_short(error))
         else:
-            self.store.finish(claim, made)
-            log.info("calibration done", **where, seconds=round(made.metrics["seconds"], 2), measured=known is None)
+            config = {"target": claim.cell.target, "draft": claim.cell.draft, "key": made.key}
+            advice = made.figures["advice"]
+            self.store.finish(claim, Finished(text=advice, finish_reason="stop", metrics=made.figures, config=config))
+            log.info("calibration done", **where, seconds=round(made.figures["seconds"], 2), measured=made.measured)
 
     def _fail_job(self, claim: Claim, code: str, message: str) -> None:
         log.error("job failed", job=claim.job_id, code=code, reason=message)
@@ -279,6 +336,11 @@ class _Progress:
         if time.monotonic() >= self._note_at:
             self._store.note(self._claim, {"progress": round(done, 4)})
             self._note_at = time.monotonic() + ASK_EVERY_S
+
+
+def _where(claim: Claim) -> dict[str, Any]:
+    """What a log line says of a result."""
+    return {"job": claim.job_id, "result": claim.result_id, "attempt": claim.attempt}
 
 
 def _in_short(error: BaseException) -> str:
