@@ -21,7 +21,7 @@ from db.tables import passages as passages_table
 from db.transactions import reading, writing
 
 #: Texts indexed in one transaction: a worker that wants to commit meanwhile waits for it.
-BATCH = 200
+BATCH = 500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,23 @@ class Hit:
     snippet: tuple[tuple[str, bool], ...]
 
 
-def search(engine: Engine, asked: str, *, job_id: str | None = None, limit: int = 20) -> list[Hit]:
+def search(
+    engine: Engine,
+    asked: str,
+    *,
+    job_id: str | None = None,
+    limit: int = 20,
+    indexed: Callable[[int], None] = lambda count: None,
+) -> list[Hit]:
     """The passages that hold every word of *asked*, the best first; long texts may be there more than once.
 
     `"..."` asks for words in a row, `begin*` for a word's beginning; case, accents and Polish letters mean nothing.
-    Raises InputError where *asked* holds no word.
+    *indexed* hears how many texts were new so far, after each `BATCH`. Raises InputError where *asked* holds no word.
     """
     wanted = terms(asked)
     if not wanted:
         raise InputError("there is no word to look for", 'For example: nocka search "Łódź"')
-    refresh(engine)
+    refresh(engine, indexed)
     on_sqlite = engine.dialect.name == "sqlite"
     asking = {"asked": (_for_sqlite if on_sqlite else _for_postgres)(wanted), "job_id": job_id, "most": limit}
     statement = text((_FIND_SQLITE if on_sqlite else _FIND_POSTGRES).format(of_job=_OF_JOB if job_id else ""))
@@ -55,24 +62,29 @@ def search(engine: Engine, asked: str, *, job_id: str | None = None, limit: int 
     return [_to_hit(rows[row.id], wanted) for row in found]
 
 
-def refresh(engine: Engine) -> int:
+def refresh(engine: Engine, indexed: Callable[[int], None] = lambda count: None) -> int:
     """Index every text that is not yet; return how many. Two at once do not index twice."""
-    return _index(engine, _prompts, _prompt_text) + _index(engine, _answers, lambda row: row.text)
+    count = 0
+    for pending, text_of in _KINDS:
+        last = 0
+        while ids := _index_some(engine, pending(last), text_of):
+            count, last = count + len(ids), ids[-1]
+            indexed(count)
+    return count
 
 
-def _index(engine: Engine, pending: Callable[[int], Select[Any]], text_of: Callable[[Row[Any]], str]) -> int:
-    count, last = 0, 0
-    while True:
-        with reading(engine) as connection:
-            if connection.execute(pending(last).limit(1)).first() is None:
-                return count
-        with writing(engine) as connection:
-            if engine.dialect.name == "postgresql":
-                connection.execute(text("LOCK TABLE passages IN SHARE ROW EXCLUSIVE MODE"))
-            rows = connection.execute(pending(last).limit(BATCH)).all()
-            if rows:
-                _write(connection, rows, text_of)
-        count, last = count + len(rows), rows[-1].id if rows else last
+def _index_some(engine: Engine, pending: Select[Any], text_of: Callable[[Row[Any]], str]) -> list[int]:
+    """Index the first of *pending* and return their ids; a search with nothing new asks nobody to wait."""
+    with reading(engine) as connection:
+        if connection.execute(pending.limit(1)).first() is None:
+            return []
+    with writing(engine) as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("LOCK TABLE passages IN SHARE ROW EXCLUSIVE MODE"))
+        rows = connection.execute(pending.limit(BATCH)).all()
+        if rows:
+            _write(connection, rows, text_of)
+    return [row.id for row in rows]
 
 
 def _prompts(last: int) -> Select[Any]:
@@ -91,6 +103,10 @@ def _answers(last: int) -> Select[Any]:
 def _prompt_text(row: Row[Any]) -> str:
     turns: str = "\n".join(turn["content"] for turn in row.messages or ())
     return turns if row.text is None else str(row.text)
+
+
+#: What is pending of each kind of text, and the text of a row of it.
+_KINDS = ((_prompts, _prompt_text), (_answers, lambda row: row.text))
 
 
 def _write(connection: Connection, rows: Sequence[Row[Any]], text_of: Callable[[Row[Any]], str]) -> None:

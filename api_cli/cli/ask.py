@@ -16,7 +16,7 @@ from typing import Any
 import click
 from rich.text import Text
 
-from api_cli.cli.render import console, excerpt, fit, json_text, say, table, visible
+from api_cli.cli.render import console, excerpt, fit, json_text, number, say, table, visible
 from api_cli.client import Client
 from db.asking import Table, ask
 from db.errors import NockaError
@@ -25,6 +25,8 @@ from db.search import search as search_store
 
 #: Rows that a table for the eye shows.
 SHOWN = 200
+#: Texts between two messages about their indexing.
+TOLD = 5_000
 FORMATS = ("table", "csv", "json", "jsonl")
 
 
@@ -46,7 +48,7 @@ def search(text: str, job: str | None, limit: int, as_json: bool) -> None:
     """
     with Client.open() as client:
         job_id = None if job is None else client.status(job).id
-        hits = search_store(client.store.engine, text, job_id=job_id, limit=limit)
+        hits = search_store(client.store.engine, text, job_id=job_id, limit=limit, indexed=_say_indexed)
     if as_json:
         click.echo(json_text([_hit_json(hit) for hit in hits], indent=2))
         return
@@ -57,6 +59,11 @@ def search(text: str, job: str | None, limit: int, as_json: bool) -> None:
         out.print(Text("  ").append_text(_snippet(hit, marked=out.color_system is None)), soft_wrap=True)
     if not hits:
         say("Nothing found.")
+
+
+def _say_indexed(count: int) -> None:
+    if count % TOLD == 0:
+        say(f"Indexing what is new: {number(count)} texts ...")
 
 
 def _snippet(hit: Hit, *, marked: bool) -> Text:
