@@ -109,6 +109,7 @@ def test_the_papers_machine_breaks_even_where_the_paper_says() -> None:
     two, four, six = (break_even(costs, "cross", k, profiles.CONTEXT_TOKENS) for k in (2, 4, 6))
 
     assert (machine.name, costs.predicted) == ("M2 Pro", True)
+    assert profiles.PUBLISHED_BREAK_EVEN == {2: (0.38, 0.53), 4: (0.77, 0.92), 6: (1.0, None)}
     assert 0.38 <= two <= 0.53 and 0.77 <= four <= 0.92 and six > 1.0
     assert 14.6 <= 1 / costs.plain_s(profiles.CONTEXT_TOKENS) <= 15.1
 

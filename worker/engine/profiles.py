@@ -54,6 +54,9 @@ PUBLISHED = (
     Published(what="alpaca", k=6, alpha=0.45, speedup=0.40),
 )
 
+#: Acceptance above which the paper's pairs pay, from and to; None where it names no end.
+PUBLISHED_BREAK_EVEN: dict[int, tuple[float, float | None]] = {2: (0.38, 0.53), 4: (0.77, 0.92), 6: (1.0, None)}
+
 
 def relative(target_bytes: int, draft_bytes: int) -> Parametric:
     """The paper's constants for a pair: reading each model's weights is what a token costs."""
