@@ -129,9 +129,7 @@ def test_without_a_batch_seconds_add_up_as_before(store: Store, clock: SetClock,
 
 def test_a_batch_takes_no_drafter() -> None:
     """The refusal says so; without a drafter every size is a spec, and the label shows it."""
-    with pytest.raises(
-        ValidationError, match=r"\(--batch\) are decoded without a drafter, not under"
-    ):
+    with pytest.raises(ValidationError, match=r"\(--batch\) are decoded without a drafter, not under"):
         CellSpec(target="t", drafter=DrafterKind.LOOKUP, k=2, batch=4)
     assert CellSpec(target="t", batch=4).label == "plain batch=4"
     assert CellSpec(target="t", batch=0).label == "plain batch=auto"
