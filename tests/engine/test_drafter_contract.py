@@ -35,7 +35,7 @@ KINDS = {
     "staged-cross": Drafting(drafter="staged", draft=FOREIGN, ngram="FILE", k=2),
 }
 REQUESTS = [
-    ask(TEXTS[0], GREEDY, 14),
+    ask(TEXTS[1] * 2, GREEDY, 32),
     ask(TEXTS[1] * 2, WARM, 20),
     ask(TEXTS[2], FILTERED, 12),
     ask(TEXTS[1] * 2, WARM, 20),
