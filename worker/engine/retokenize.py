@@ -46,7 +46,7 @@ class Retokenized:
         boundaries = [match.start() for match in WORD_BOUNDARY.finditer(tail)]
         if boundaries:
             words, tail = tail[: boundaries[-1]], tail[boundaries[-1] :]
-            count = self._count_of(ids, len(words.encode()))
+            count = self._count_of(ids, words.encode())
             if count is None:
                 done, ids = self._tokenizer.encode_middle(words), self._tokenizer.encode_middle(tail)
             else:
@@ -58,13 +58,13 @@ class Retokenized:
             tail = self._settle(tail, ids[:-KEPT_TAIL_TOKENS])
         self._tail = tail
 
-    def _count_of(self, ids: Sequence[int], size: int) -> int | None:
-        """How many of *ids* spell the first *size* bytes; None where a token lies across their end."""
+    def _count_of(self, ids: Sequence[int], data: bytes) -> int | None:
+        """How many of *ids* spell *data*; None where a token lies across its end, or the tokenizer normalised it."""
         covered = count = 0
-        while covered < size and count < len(ids):
+        while covered < len(data) and count < len(ids):
             covered += len(self._tokenizer.table[ids[count]])
             count += 1
-        return count if covered == size else None
+        return count if self._tokenizer.spell(ids[:count]) == data else None
 
     def _settle(self, tail: str, settled: Sequence[int]) -> str:
         """Call *settled* final in a text without word boundaries, so that the work of a round stays bounded.
