@@ -10,9 +10,11 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT, EXTRAS = "nocka", ("bench", "browse", "dev", "parquet", "postgres")
+ROOT, EXTRAS = "nocka", ("bench", "browse", "datasets", "dev", "parquet", "postgres")
 # Packages that another platform needs and this one may not have installed.
 ELSEWHERE = {"mlx": "mlx-metal"}
+# What a virtual environment brings along by itself.
+UNPINNED = {"pip", "setuptools"}
 
 
 def main() -> None:
@@ -24,7 +26,7 @@ def main() -> None:
             continue
         seen.add((name, extra))
         waiting += needed(name, extra)
-    names = sorted({name for name, _ in seen} - {ROOT})
+    names = sorted({name for name, _ in seen} - {ROOT} - UNPINNED)
     pins = {name: metadata.version(name) for name in names}
     pins |= {other: pins[name] for name, other in ELSEWHERE.items() if name in pins}
     print("# What was tested. Written by `make lock`; used by `make setup` and, with `pip install -c`, by you.")

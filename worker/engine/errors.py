@@ -3,7 +3,6 @@
 EngineError
 ├── ModelNotLoadable     the model's files cannot be loaded here: the job fails
 ├── DraftMismatch        this draft cannot serve this target: the job fails
-├── TooLarge             the model does not fit into this machine: the job fails
 ├── NotTogether          this model's caches cannot be batched: its items run one by one
 ├── PromptTooLong        prompt and answer exceed the model's context: the item fails
 └── PromptNotUsable      the chat template refuses these turns, or nothing is left to read: the item fails
@@ -28,12 +27,6 @@ class DraftMismatch(EngineError):
     """This draft cannot serve this target."""
 
     code = "draft_mismatch"
-
-
-class TooLarge(EngineError):
-    """The model does not fit into this machine."""
-
-    code = "too_large"
 
 
 class NotTogether(EngineError):

@@ -128,23 +128,8 @@ class Metrics:
     rounds: Sequence[Round]
     #: Why speculation was off although asked for; None where it was not.
     off_reason: str | None = None
-    #: How many of the first prompt tokens were known from an earlier prompt of the cell and not read again.
-    prefix_tokens_reused: int = 0
-    #: None where the machine cannot tell.
-    energy_j: float | None = None
     #: None where it ran alone.
     batch: Shared | None = None
-
-    @property
-    def prefix_saved_s(self) -> float:
-        """What reading the reused tokens would have taken, at the speed of those that were read."""
-        read = self.prompt_tokens - self.prefix_tokens_reused
-        return self.prefix_tokens_reused * self.prefill_s / read if read > 0 else 0.0
-
-    @property
-    def energy_j_per_token(self) -> float | None:
-        """Joules for each completion token, the prompt's share included."""
-        return self.energy_j / self.completion_tokens if self.energy_j is not None and self.completion_tokens else None
 
     @property
     def tokens_per_s(self) -> float:
@@ -201,9 +186,5 @@ class Metrics:
             "trace": [[step.draft_tokens, step.proposed, step.accepted] for step in self.rounds],
             "peak_memory_bytes": self.peak_memory_bytes,
             "off_reason": self.off_reason,
-            "prefix_tokens_reused": self.prefix_tokens_reused,
-            "prefix_saved_s": self.prefix_saved_s,
-            "energy_j": self.energy_j,
-            "energy_j_per_token": self.energy_j_per_token,
             "batch": None if self.batch is None else dataclasses.asdict(self.batch),
         }
