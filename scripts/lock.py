@@ -14,7 +14,7 @@ ROOT, EXTRAS = "nocka", ("bench", "browse", "datasets", "dev", "parquet", "postg
 # Packages that another platform needs and this one may not have installed.
 ELSEWHERE = {"mlx": "mlx-metal"}
 # What a virtual environment brings along by itself.
-UNPINNED = {"pip", "setuptools"}
+UNPINNED = {"pip"}
 
 
 def main() -> None:
