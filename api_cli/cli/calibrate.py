@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from rich.table import Table
 from rich.text import Text
 
 from api_cli.asked import model_name
 from api_cli.cli.ngram import shown
 from api_cli.cli.progress import exit_code, follow
-from api_cli.cli.render import console, json_text, number, percent, say, table
+from api_cli.cli.render import console, factor, json_text, number, percent, say, table, visible
 from api_cli.client import Client
 from db import catalogue
 from db.specs import CalibrationTask, CellSpec, DrafterKind, ItemSpec, JobKind, JobSpec, Translation
 from db.status import ResultState
 
 BAR = 24
+BUSY = "Something else ran meanwhile, so these figures are rough: measure again with --force when it has ended."
 
 
 @click.command(short_help="Measure what a pair of models costs here, and what pays.")
@@ -81,45 +83,91 @@ def _job(target: str | None, draft: str | None, force: bool) -> JobSpec:
 
 def _print(figures: dict[str, Any]) -> None:
     out = console()
+    where = figures["where"]
+    out.print(Text(visible(f"On {where['machine']}: {where['device']}, {where['dtype']}, mlx {where['mlx']}")))
+    out.print()
     out.print(_curve(figures))
-    out.print(_break_even(figures))
-    out.print(_predictions(figures))
-    out.print(Text(figures["advice"], style="bold"))
+    out.print(Text(_other_costs(figures)), soft_wrap=True)
+    for made in (_break_even(figures), _fitted(figures), _predicted(figures), _published(figures)):
+        out.print()
+        out.print(made)
+    out.print()
+    if figures["busy"]:
+        out.print(Text(BUSY, style="yellow"), soft_wrap=True)
+    out.print(Text(figures["advice"], style="bold"), soft_wrap=True)
 
 
-def _curve(figures: dict[str, Any]) -> Any:
+def _curve(figures: dict[str, Any]) -> Table:
     """One row a size of forward; the bar is its time beside the longest."""
-    costs = figures["costs"]
-    (near, first), *rest = costs["verify"]
-    far, last = rest[-1] if rest else (near, first)
-    made = table("new tokens", f"ms at {near}", f"ms at {far}", "plain tokens' time", "")
-    made.title = f"One forward of the target ({number(figures['seconds'], 1)} s of measuring; medians)"
+    costs, spread = figures["costs"], figures["spread"]
+    (near, first), (far, last) = costs["verify"][0], costs["verify"][-1]
+    made = table("new tokens", f"ms behind {near}", "spread", f"ms behind {far}", "spread", "plain tokens", "")
+    made.title = f"One forward of the target: medians of {figures['rounds']} rounds, {figures['seconds']:.0f} s in all"
     plain_s, longest_s = costs["plain"][0][1], max(seconds for _, seconds in first)
     for (tokens, seconds), (_, far_s) in zip(first, last, strict=True):
         bar = "█" * max(1, round(BAR * seconds / longest_s))
-        made.add_row(str(tokens), number(seconds * 1e3, 2), number(far_s * 1e3, 2), number(seconds / plain_s, 2), bar)
-    made.add_row("plain", number(plain_s * 1e3, 2), number(costs["plain"][-1][1] * 1e3, 2), "1.00", "")
+        times = (_ms(seconds), percent(spread[f"verify {near} {tokens}"]), _ms(far_s))
+        made.add_row(str(tokens), *times, percent(spread[f"verify {far} {tokens}"]), number(seconds / plain_s, 2), bar)
+    times = (_ms(plain_s), percent(spread[f"plain {near}"]), _ms(costs["plain"][-1][1]))
+    made.add_row("1, streamed", *times, percent(spread[f"plain {far}"]), "1.00", "")
     return made
 
 
-def _break_even(figures: dict[str, Any]) -> Any:
-    made = table("drafter", *(f"k={k}" for k in range(1, 9)), "r", "beta", "residual")
-    made.title = "Acceptance above which drafting pays, and the paper's two constants fitted to it"
+def _other_costs(figures: dict[str, Any]) -> str:
+    costs = figures["costs"]
+    said = f"Waiting for a token costs {_ms(max(0.0, figures['host_s']))} ms, reading one of a prompt "
+    said += f"{_ms(costs['prefill_token_s'])} ms."
+    if costs["draft_step_s"]:
+        said += f" The draft's own token takes {_ms(costs['draft_step_s'])} ms, one of a prompt "
+        said += f"{_ms(costs['draft_prefill_token_s'])} ms."
+    return said
+
+
+def _break_even(figures: dict[str, Any]) -> Table:
+    made = table("drafter", "ms for 2", *(f"k={k}" for k in range(1, 9)))
+    made.title = f"Acceptance above which drafting pays, behind {figures['context_tokens']} tokens"
     for name, evens in figures["break_even"].items():
-        law = figures["parametric"][name]
-        worst = max(law["residuals"], key=abs)
-        cells = [percent(even) if even <= 1 else "never" for even in evens]
-        made.add_row(name, *cells, number(law["r"], 3), number(law["beta"], 3), f"{worst:+.2f}")
+        [seconds] = [seconds for k, seconds in figures["costs"]["propose"][name] if k == 2]
+        made.add_row(name, _ms(seconds), *(_even(even) for even in evens))
     return made
 
 
-def _predictions(figures: dict[str, Any]) -> Any:
-    made = table("predicted, not measured", "pair", "tok/s", "k=2", "k=4", "k=6")
-    made.title = "What bandwidth alone predicts for other machines"
+def _fitted(figures: dict[str, Any]) -> Table:
+    made = table("drafter", "r", "beta", *(f"k={k}" for k in range(1, 9)))
+    made.title = "The paper's r and beta fitted; what a round takes beyond, in plain tokens"
+    for name, law in figures["parametric"].items():
+        left = [f"{residual:+.2f}" for residual in law["residuals"]]
+        made.add_row(name, number(law["r"], 3), number(law["beta"], 4), *left)
+    return made
+
+
+def _predicted(figures: dict[str, Any]) -> Table:
+    lengths = figures["published_break_even"]
+    made = table("predicted, not measured", "pair", "tok/s", *(f"k={k}" for k in lengths))
+    made.title = "Other machines: what their bandwidth predicts, and the acceptance above which a draft would pay"
     for found in figures["predictions"]:
-        evens = [percent(even) if even <= 1 else "never" for even in found["break_even"]]
+        evens = [_even(even) for even in found["break_even"].values()]
         made.add_row(found["machine"], found["pair"], number(found["tokens_per_s"], 1), *evens)
-    for point in figures["published"]:
-        said = f"{point['speedup']:.2f}× published, prediction {point['residual']:+.2f}"
-        made.add_row("M2 Pro (the paper)", f"{point['what']}, k={point['k']}", "", said, "", "")
+    ranges = [
+        f"above {percent(low)}" if high is None else f"{100 * low:.0f}–{percent(high)}"
+        for low, high in lengths.values()
+    ]
+    made.add_row("M2 Pro, as published", "Bielik 11B and three drafts", "14.6–15.1", *ranges)
     return made
+
+
+def _published(figures: dict[str, Any]) -> Table:
+    made = table("M2 Pro, as published", "k", "acceptance", "published", "predicted", "residual")
+    made.title = "How far the prediction is from the paper's speed-ups"
+    for point in figures["published"]:
+        speeds = (factor(point["speedup"]), factor(point["predicted"]), f"{point['residual']:+.2f}")
+        made.add_row(point["what"], str(point["k"]), percent(point["alpha"]), *speeds)
+    return made
+
+
+def _ms(seconds: float) -> str:
+    return number(1e3 * seconds, 3 if abs(seconds) < 1e-4 else 2)
+
+
+def _even(acceptance: float) -> str:
+    return percent(acceptance) if acceptance < 1 else "never"

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import statistics
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -26,10 +27,12 @@ from worker.engine.values import ModelRef
 from worker.models_path import draft_ref, target_ref
 
 #: Grows whenever what is measured or stored changes, so that older figures are measured anew.
-FORMAT = 2
+FORMAT = 3
 LENGTHS = range(1, 9)
 #: Context at which break-evens are told.
 CONTEXT_TOKENS = 512
+#: Where half of what was measured is spread wider than this, something else was running.
+BUSY = 0.3
 #: Drafters without a model: each costs next to nothing, so they pay alike.
 FREE = {"ngram": "n-grams", "lookup": "lookup", "suffix": "suffix"}
 
@@ -80,7 +83,8 @@ def calibrated(
     known = None if force else store.calibration(name)
     if known is not None:
         return Calibrated(key=name, figures=known, measured=False)
-    figures = as_figures(measure(target, drafters, draft, progress), target, draft)
+    measured = measure(target, drafters, draft, progress)
+    figures = as_figures(measured, target.size_bytes, None if draft is None else draft.size_bytes)
     figures["where"] = {"machine": machine, **_computing(), "dtype": target.dtype, "quantized": target.quantized}
     store.record_calibration(name, (cell.target, cell.draft, machine), figures)
     return Calibrated(key=name, figures=figures, measured=True)
@@ -107,7 +111,7 @@ def _computing() -> dict[str, str]:
     return {"device": device, "mlx": version("mlx"), "mlx-lm": version("mlx-lm"), "default": str(mx.default_device())}
 
 
-def as_figures(measured: Measured, target: Model, draft: Model | None) -> dict[str, Any]:
+def as_figures(measured: Measured, target_bytes: int, draft_bytes: int | None) -> dict[str, Any]:
     """Everything that is stored and shown, JSON-ready: curve, break-evens, the paper's constants, predictions."""
     costs = measured.costs
     fitted = {}
@@ -119,12 +123,13 @@ def as_figures(measured: Measured, target: Model, draft: Model | None) -> dict[s
         "costs": costs.as_json(),
         "host_s": costs.host_s(CONTEXT_TOKENS),
         "spread": measured.spread,
+        "busy": statistics.median(measured.spread.values()) > BUSY,
         "rounds": measured.rounds,
         "seconds": measured.seconds,
         "context_tokens": CONTEXT_TOKENS,
         "break_even": break_evens(costs, CONTEXT_TOKENS),
         "parametric": fitted,
-        "predictions": _predictions(target.size_bytes, draft.size_bytes if draft is not None else None),
+        "predictions": _predictions(target_bytes, draft_bytes),
         "published": [
             {**dataclasses.asdict(point), "predicted": point.speedup + residual, "residual": residual}
             for point, residual in profiles.residuals()
