@@ -84,10 +84,12 @@ def test_a_median_ignores_a_busy_moment() -> None:
 def test_measuring_leaves_the_context_as_it_was(toy: Model) -> None:
     """Each forward begins behind the same tokens, so that the last is no longer than the first."""
     forwards = Forwards(toy, 40, Samples())
-    for _ in range(3):
-        forwards.sample()
+    for count in calibrate.FORWARDS:
+        forwards._forward_s(count)
         assert len(forwards._context) == 40
-        forwards._context.check()
+    forwards.sample_step()
+    assert len(forwards._context) == 40
+    forwards._context.check()
 
 
 def test_drafters_without_a_model_are_timed_at_work(target: Model) -> None:
