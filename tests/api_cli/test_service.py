@@ -38,6 +38,8 @@ def test_systemd_gets_a_unit_with_every_word_quoted() -> None:
 
     assert 'ExecStart="/opt/my nocka/bin/nocka" up' in lines
     settings = [line.removeprefix("Environment=") for line in lines if line.startswith("Environment=")]
+    assert any("100%%" in line for line in settings) and any("a:$$x@b" in line for line in settings)
+    assert not any("%" in line.replace("%%", "") or "$" in line.replace("$$", "") for line in settings)
     read = [shlex.split(line)[0].replace("%%", "%").replace("$$", "$") for line in settings]
     assert read == [f"{name}={value}" for name, value in carried(ENVIRON).items()]
 
