@@ -318,7 +318,9 @@ def browsed(path: Path) -> tuple[list[str], list[str]]:
     ]
     command += ["--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-sync"]
     command += [f"--log-net-log={log}", "--enable-logging=stderr", "--dump-dom", path.as_uri()]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=90, env={**os.environ, "LANG": "C.UTF-8"})
+    # A preloaded library (the models' OpenBLAS) would keep Chromium's own processes from telling of the console.
+    environ = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"} | {"LANG": "C.UTF-8"}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=90, env=environ)
     events = json.loads(log.read_text("utf-8"))["events"]
     asked = {str(event.get("params", {}).get("url", "")) for event in events}
     console = [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
