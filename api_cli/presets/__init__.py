@@ -1,0 +1,1 @@
+"""Grids that a user can run by name, or copy and change."""
