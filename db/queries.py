@@ -177,6 +177,7 @@ def to_job(row: Row[Any]) -> JobRecord:
         completion_tokens=row.completion_tokens,
         busy_s=row.busy_s,
         worked_s=row.worked_s,
+        reused_tokens=row.reused_tokens,
         schedule=None if row.schedule is None else Schedule.model_validate(row.schedule),
         progress_at=row.progress_at,
     )

@@ -94,6 +94,8 @@ class JobRecord:
     reused: int
     #: Totals over every finished result.
     prompt_tokens: int
+    #: How many of them had been read for an earlier result and were not read again.
+    reused_tokens: int
     completion_tokens: int
     #: Seconds spent in prefill and decoding over every finished result.
     busy_s: float

@@ -40,6 +40,7 @@ def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:
         },
         "reused": job.reused,
         "prompt_tokens": job.prompt_tokens,
+        "reused_tokens": job.reused_tokens,
         "completion_tokens": job.completion_tokens,
         "busy_s": job.busy_s,
         "worked_s": job.worked_s,

@@ -70,6 +70,8 @@ jobs = Table(
     Column("nocka_version", Text, nullable=False),
     # Seconds of work over every attempt that ended by itself or was given back; a dead worker's time is unknown.
     Column("worked_s", Float, nullable=False, server_default="0"),
+    # Prompt tokens of its results that had been read for an earlier one.
+    Column("reused_tokens", Integer, nullable=False, server_default="0"),
     # A `Schedule`; null for a job that is due at any time.
     Column("schedule", Json),
     # What a job makes that is not an answer; null for all others.

@@ -177,9 +177,9 @@ class Work(Leases, Calibrations):
                 .where(attempts.c.result_id == claim.result_id, attempts.c.fence == claim.fence)
                 .values(outcome=outcome, ended_at=now, error_code=values.get("error_code"))
             )
-            connection.execute(
-                update(jobs).where(jobs.c.id == claim.job_id).values(worked_s=jobs.c.worked_s + worked_s)
-            )
+            reused_tokens = (values.get("metrics") or {}).get("reused_tokens", 0)
+            totals = {"worked_s": jobs.c.worked_s + worked_s, "reused_tokens": jobs.c.reused_tokens + reused_tokens}
+            connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(totals))
             close_if_ended(connection, claim.job_id, now)
             return True
 

@@ -97,7 +97,7 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("name", Text(visible(job.name))),
         ("state", state_text(job.state)),
         ("progress", Text(f"{_bar(job)} {counts_text(job.counts)}")),
-        ("tokens", Text(f"{number(job.completion_tokens)} written, {number(job.prompt_tokens)} read")),
+        ("tokens", Text(f"{number(job.completion_tokens)} written, {_read(job)}")),
         ("speed", Text(f"{number(tokens_per_s(job), 1)} tok/s, {duration(job.worked_s)} of work")),
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
         *([("reused", Text(f"{job.reused} answers of earlier jobs"))] if job.reused else []),
@@ -106,6 +106,11 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("finished", Text(moment(job.finished_at))),
     ]
     return facts if error is None else [*facts, ("first error", Text(visible(error), style="red"))]
+
+
+def _read(job: JobRecord) -> str:
+    read_once = f", {number(job.reused_tokens)} of them once for several" if job.reused_tokens else ""
+    return f"{number(job.prompt_tokens)} read{read_once}"
 
 
 def _bar(job: JobRecord) -> str:

@@ -11,7 +11,7 @@ from db.errors import SchemaTooNew, StoreError
 from db.transactions import reading, translated_errors
 
 #: The newest revision in `versions/`.
-HEAD = "0005"
+HEAD = "0006"
 
 FOLDER = Path(__file__).parent
 #: Any number that nobody else takes on the same Postgres.

@@ -105,6 +105,7 @@ def finished() -> Finished:
         finish_reason="stop",
         metrics={
             "prompt_tokens": 7,
+            "reused_tokens": 3,
             "completion_tokens": 5,
             "tokens_per_s": 2.5,
             "rounds": 3,

@@ -204,6 +204,7 @@ class TestEnding:
         assert (result.metrics, result.config) == (finished.metrics, finished.config)
         record = store.job(job_id)
         assert (record.prompt_tokens, record.completion_tokens, record.busy_s) == (7, 5, 2.5)
+        assert record.reused_tokens == 3
         assert record.progress_at == result.finished_at
         assert result.finished_at is not None
         assert result.finished_at.tzinfo is dt.UTC

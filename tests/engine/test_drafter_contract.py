@@ -15,7 +15,7 @@ from worker.engine.drafters.base import MAX_PROPOSED, Drafter, Remembers
 from worker.engine.model import Model
 from worker.engine.ngram_file import build
 from worker.engine.sampling import Sampler
-from worker.engine.values import Drafting, Request
+from worker.engine.values import Drafting, Request, Turn
 
 #: The smallest model stands in for the target, so that every case is quick.
 TARGET = mini("mini-draft")
@@ -79,6 +79,23 @@ def test_lossless_one_request_after_the_other(decoder: Decoder, plain: Callable[
 
         assert plain(request) == generation.tokens
     assert proposed > 0
+
+
+@every_drafter
+def test_lossless_behind_a_beginning_that_was_read_before(
+    decoder: Decoder, plain: Callable[[Request], tuple[int, ...]]
+) -> None:
+    """An instruction in common and one of another's in between: plain decoding's tokens, and not all was read again."""
+    reused = 0
+    for text, sampling in [(TEXTS[3], GREEDY), (TEXTS[0], WARM), (TEXTS[1], GREEDY), (TEXTS[2], FILTERED)]:
+        for rules in ("Odpowiadaj krótko, rzeczowo i po polsku.", "Odpowiadaj krótko."):
+            turns = (Turn(role="system", content=rules), Turn(role="user", content=text))
+            request = Request(custom_id="a", turns=turns, sampling=sampling, max_tokens=12)
+            made = decoder.generate(request)
+            reused += made.metrics.reused_tokens
+
+            assert plain(request) == made.tokens
+    assert reused > 0
 
 
 @every_drafter

@@ -74,6 +74,17 @@ def test_the_answers_are_those_of_one_by_one(store: Store, shift: Shift) -> None
     assert store.job(together).finished_at is not None
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_prompts_share_is_read_once_and_the_job_says_so(store: Store, batch: int) -> None:
+    """From the second item on; each says how much, and the job how much in all."""
+    shared = "Streść po polsku, krótko i rzeczowo, w trzech zdaniach, bez zmyślania: "
+    job_id = submit(store, *(shared + words for words in WORDS), batch=batch)
+    Shift(store, Models(), Wakeups(connect("unix:///nowhere")), "here/1").advance()
+    reused = [one.metrics["reused_tokens"] for one in store.results(job_id)]
+    assert reused[0] == 0 and min(reused[1:]) > 16
+    assert store.job(job_id).reused_tokens == sum(reused)
+
+
 def test_one_items_error_touches_no_other(store: Store, shift: Shift) -> None:
     """A prompt that is too long fails with its code between two that succeed."""
     job_id = submit(store, WORDS[0], "słowo " * 5000, WORDS[1])

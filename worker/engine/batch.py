@@ -15,11 +15,11 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.generate import BatchGenerator
 
-from worker.engine.context import Context
 from worker.engine.decode import never, prompt_ids
 from worker.engine.emit import Emitter
 from worker.engine.errors import NotTogether
 from worker.engine.model import Model
+from worker.engine.prefix import forgetful
 from worker.engine.sampling import Sampler
 from worker.engine.values import Generation, Metrics, Request, Shared
 
@@ -46,6 +46,8 @@ class Batch:
         self.size = size
         #: Describes how the answers were made, for the result.
         self.config = config
+        #: What is kept of prompts that were read.
+        self.prefixes = forgetful(target)
         self._target = target
         self._room_bytes = room_bytes
         self._rows: dict[int, Row] = {}
@@ -73,10 +75,13 @@ class Batch:
         Raises PromptTooLong or PromptNotUsable.
         """
         prompt = prompt_ids(self._target, request)
-        row = Row(self._target, request, prompt, self._length(request, prompt))
-        context = Context(self._target)
-        if not context.prefill(prompt[:-1], interrupted):
+        opening = self.prefixes.open(prompt[:-1])
+        row = Row(self._target, request, prompt, self._length(request, prompt), opening.reused)
+        context = opening.context
+        if not opening.read(interrupted):
             return None
+        if context.copyable:
+            self.prefixes.close(context.copy())
         self._token_bytes = max(self._token_bytes, context.token_bytes)
         row.joined()
         [ticket] = self._generator.insert(
@@ -166,13 +171,14 @@ class Draws:
 class Row:
     """The state of one generation in a batch."""
 
-    def __init__(self, target: Model, request: Request, prompt: list[int], length: int) -> None:
+    def __init__(self, target: Model, request: Request, prompt: list[int], length: int, reused_tokens: int) -> None:
         sampler = Sampler(request.sampling, request.custom_id, target.vocab_size)
         self.emitter = Emitter(target.tokenizer, length - len(prompt), request.stop)
         self.draws = Draws(sampler, prompt, request.sampling.temperature == 0.0)
         #: The most tokens it may have in the cache.
         self.length = length
         self._prompt_tokens = len(prompt)
+        self._reused_tokens = reused_tokens
         self._started = self._joined_at = time.perf_counter()
         self._first_at: float | None = None
         self._decode_s = 0.0
@@ -199,6 +205,7 @@ class Row:
         first = self._first_at if self._first_at is not None else now
         metrics = Metrics(
             prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._reused_tokens,
             completion_tokens=len(self.emitter.tokens),
             time_to_first_token_s=first - self._started,
             prefill_s=self._joined_at - self._started,

@@ -27,12 +27,15 @@ from worker.engine.errors import DraftMismatch
 from worker.engine.memory import allowed_bytes
 from worker.engine.model import Model, load, load_tokenizer_of, on_metal
 from worker.engine.ngram_file import NgramFile, table_hash
+from worker.engine.prefix import CellPrefixes, Prefixes, forgetful
 from worker.engine.rows import Sized, from_measurement
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, ModelRef
 
 #: Drafters with a memory that are kept at once, each of up to 40 MiB.
 REMEMBERING = 16
+#: Prompts that were read may take one part in so many of the memory that the weights leave.
+PREFIXES_PART = 8
 
 
 class Models:
@@ -43,16 +46,19 @@ class Models:
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
         self._sized: dict[ModelRef, Sized] = {}
+        self._prefixes: Prefixes | None = None
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
-        What its drafter remembers belongs to *memory*: equal configurations under different names share nothing.
+        What its drafter remembers belongs to *memory*, and so do the beginnings of prompts that were read: equal
+        configurations under different names share nothing, and without a name no prompt is kept.
         Raises ModelNotLoadable or DraftMismatch.
         """
         shared, own = (target, drafting, ""), (target, drafting, memory)
         found = self._decoders.get(shared) or self._decoders.get(own)
         if found is not None:
+            found.prefixes = self._prefixes_of(self._model(target), memory)
             return found
         if target != self._target:
             self._make_room({target, drafting.draft})
@@ -61,6 +67,7 @@ class Models:
         draft = None if drafting.draft is None else self._model(drafting.draft)
         drafter = _drafter(model, draft, drafting)
         decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
+        decoder.prefixes = self._prefixes_of(model, memory)
         if isinstance(drafter, Remembers):
             self._forget_oldest()
             self._decoders[own] = decoder
@@ -68,10 +75,10 @@ class Models:
             self._decoders[shared] = decoder
         return decoder
 
-    def batch(self, target: ModelRef, sized: Sized | None) -> Batch:
+    def batch(self, target: ModelRef, sized: Sized | None, memory: str = "") -> Batch:
         """A batch of so many rows; None: as many as a short measurement says, once a target.
 
-        Raises ModelNotLoadable or NotTogether.
+        Beginnings of prompts are kept under *memory*, as for `decoder`. Raises ModelNotLoadable or NotTogether.
         """
         if target != self._target:
             self._make_room({target})
@@ -81,7 +88,9 @@ class Models:
             sized = self._sized.get(target) or from_measurement(model)
             self._sized[target] = sized
         config = _config(model, None, Drafting()) | {"batch": dataclasses.asdict(sized)}
-        return Batch(model, sized.rows, allowed_bytes() - self._weights_bytes(), config)
+        batch = Batch(model, sized.rows, allowed_bytes() - self._weights_bytes() - self._prefixes_bytes(), config)
+        batch.prefixes = self._prefixes_of(model, memory)
+        return batch
 
     def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]:
         """The two models, loaded, and a drafter of each kind that can be made of them."""
@@ -115,8 +124,19 @@ class Models:
     def _weights_bytes(self) -> int:
         return sum(model.size_bytes for model in self._loaded.values())
 
+    def _prefixes_of(self, target: Model, memory: str) -> CellPrefixes:
+        if not memory:
+            return forgetful(target)
+        if self._prefixes is None:
+            self._prefixes = Prefixes(target, self._prefixes_bytes)
+        return self._prefixes.of(memory)
+
+    def _prefixes_bytes(self) -> int:
+        return max(0, allowed_bytes() - self._weights_bytes()) // PREFIXES_PART
+
     def _make_room(self, needed: set[ModelRef | None]) -> None:
         self._decoders.clear()
+        self._prefixes = None
         self._loaded = {ref: model for ref, model in self._loaded.items() if ref in needed}
         gc.collect()
         mx.clear_cache()

@@ -76,8 +76,8 @@ class Context:
         if surplus < 0:
             raise ValueError(f"cannot rewind {len(self.tokens)} tokens to {length}")
         if surplus:
-            if length < self._earliest:
-                raise RuntimeError(f"cannot rewind to {length} tokens: only from {self._earliest} on all is held")
+            if length < self.earliest:
+                raise RuntimeError(f"cannot rewind to {length} tokens: only from {self.earliest} on all is held")
             for layer in self._cache:
                 if layer.trim(surplus) != surplus:
                     raise RuntimeError(f"a {type(layer).__name__} could not be rewound by {surplus} tokens")
@@ -93,7 +93,7 @@ class Context:
         common = min(start, end)
         while common < end and read[common] == ids[common]:
             common += 1
-        if common >= self._earliest and self.fits(len(ids) + room):
+        if common >= self.earliest and self.fits(len(ids) + room):
             self.rewind(common)
             return list(ids[common:])
         unread = self._begin(ids, room, again)
@@ -122,6 +122,18 @@ class Context:
         other._tokens, other.skipped = list(self.tokens), self.skipped
         other._cache = [_copied(layer) for layer in self._cache]
         return other
+
+    def compact(self) -> None:
+        """Hold what was read in memory of its own: without spare room, and sharing nothing with a copy."""
+        for layer in self._cache:
+            if layer.keys is not None:
+                layer.keys, layer.values = mx.contiguous(layer.keys), mx.contiguous(layer.values)
+        mx.eval([(layer.keys, layer.values) for layer in self._cache if layer.keys is not None])
+
+    @property
+    def earliest(self) -> int:
+        """The shortest length that every layer can be rewound to."""
+        return self.skipped + max((layer.earliest for layer in self._cache if isinstance(layer, Window)), default=0)
 
     @property
     def token_bytes(self) -> int:
@@ -169,11 +181,6 @@ class Context:
         read = len(self) - self.skipped
         for layer in self._cache:
             assert layer.offset == read, f"{type(layer).__name__}: offset {layer.offset}, {read} tokens"
-
-    @property
-    def _earliest(self) -> int:
-        """The shortest length that every layer can be rewound to."""
-        return self.skipped + max((layer.earliest for layer in self._cache if isinstance(layer, Window)), default=0)
 
     def _forget_lazy(self) -> None:
         self._lazy.clear()

@@ -9,11 +9,11 @@ from typing import Any
 
 import mlx.core as mx
 
-from worker.engine.context import Context
 from worker.engine.drafters.base import MAX_PROPOSED, Drafter, Remembers
 from worker.engine.emit import Emitter
 from worker.engine.errors import PromptNotUsable, PromptTooLong
 from worker.engine.model import Model
+from worker.engine.prefix import Opening, forgetful
 from worker.engine.sampling import Sampler
 from worker.engine.values import Generation, Metrics, Request, Round
 from worker.engine.verify import verify
@@ -32,6 +32,8 @@ class Decoder:
         self._drafter = drafter
         self._k = k
         self.config = config
+        #: What is kept of prompts that were read.
+        self.prefixes = forgetful(target)
         #: Whether `recall` would help: its drafter learns from answers and has seen none.
         self.blank = isinstance(drafter, Remembers)
 
@@ -56,7 +58,7 @@ class Decoder:
         room = self._target.context_tokens - len(prompt)
         emitter = Emitter(self._target.tokenizer, min(request.max_tokens, room), request.stop)
         sampler = Sampler(request.sampling, request.custom_id, self._target.vocab_size)
-        run = Run(Context(self._target), prompt, sampler, emitter, interrupted, on_text)
+        run = Run(self.prefixes.open(prompt[:-1]), prompt, sampler, emitter, interrupted, on_text)
         mx.reset_peak_memory()
         drafter = self._drafter
         if drafter is not None and run.context.obstacle is not None:
@@ -68,6 +70,7 @@ class Decoder:
                 run.speculate(drafter, self._k)
                 drafter.finish(run.tokens)
                 self.blank = False
+        self.prefixes.close(run.context)
         return run.generation()
 
 
@@ -90,17 +93,18 @@ class Run:
 
     def __init__(
         self,
-        context: Context,
+        opening: Opening,
         prompt: list[int],
         sampler: Sampler,
         emitter: Emitter,
         interrupted: Callable[[], bool],
         on_text: Callable[[str], None] | None,
     ) -> None:
-        self.context = context
+        self.context = opening.context
         #: The prompt and every emitted token; the last one is not read yet.
         self.tokens = list(prompt)
         self.off_reason: str | None = None
+        self._opening = opening
         self._prompt_tokens = len(prompt)
         self._sampler = sampler
         self._seen = sampler.seen(prompt)
@@ -114,7 +118,7 @@ class Run:
 
     def prefill(self, request: Request, drafter: Drafter | None) -> bool:
         """Let the target and the drafter read the prompt; whether nothing interrupted."""
-        going = self.context.prefill(self.tokens[:-1], self._interrupted)
+        going = self._opening.read(self._interrupted)
         if going and drafter is not None:
             drafter.start(request, self.tokens, self._sampler, self._interrupted)
             going = not self._interrupted()
@@ -155,6 +159,7 @@ class Run:
         first = self._times.first_token_at
         metrics = Metrics(
             prompt_tokens=self._prompt_tokens,
+            reused_tokens=self._opening.reused,
             completion_tokens=len(self._emitter.tokens),
             time_to_first_token_s=(first if first is not None else now) - self._started,
             prefill_s=self._times.prefill_s,

@@ -115,6 +115,8 @@ class Metrics:
     """The figures of one generation. Seconds are wall time; in a batch, each forward's time is shared by its rows."""
 
     prompt_tokens: int
+    #: How many of them had been read for an earlier request of the cell.
+    reused_tokens: int = 0
     completion_tokens: int
     #: From the request to the first emitted token, prefill included.
     time_to_first_token_s: float
@@ -168,6 +170,7 @@ class Metrics:
         """Everything, JSON-ready; the trace is one `[draft_tokens, proposed, accepted]` per round."""
         return {
             "prompt_tokens": self.prompt_tokens,
+            "reused_tokens": self.reused_tokens,
             "completion_tokens": self.completion_tokens,
             "time_to_first_token_s": self.time_to_first_token_s,
             "prefill_s": self.prefill_s,

@@ -69,7 +69,7 @@ class LoadsModels(Protocol):
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
 
-    def batch(self, target: ModelRef, sized: Sized | None) -> together.Decodes: ...
+    def batch(self, target: ModelRef, sized: Sized | None, memory: str) -> together.Decodes: ...
 
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
 
@@ -174,7 +174,9 @@ class Shift:
         """Run *claim* and others of its cell at once, where its model can do that."""
         sized = together.rows_of(claim.cell, self.store, self.worker.partition("/")[0])
         try:
-            batch = self._loaded(claim, lambda: self._models.batch(target_ref(claim.cell), sized))
+            batch = self._loaded(
+                claim, lambda: self._models.batch(target_ref(claim.cell), sized, f"cell {claim.cell_id}")
+            )
         except NotTogether as error:
             self.alone(claim, str(error))
         else:
