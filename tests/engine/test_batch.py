@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from tests.engine.conftest import FILTERED, GREEDY, TEXTS, WARM, ask
 from tests.engine.toys import LETTERS, recurrent, sliding_gemma, sliding_llama, toy_llama, toy_tokenizer
-from worker.engine.batch import COPIES, Batch, rows_that_fit
+from worker.engine.batch import Batch, rows_that_fit
 from worker.engine.cost import Costs
 from worker.engine.decode import Decoder, prompt_ids
 from worker.engine.divergence import compare
 from worker.engine.errors import PromptTooLong
+from worker.engine.memory import COPIES
 from worker.engine.model import Model
 from worker.engine.rows import ROWS, choose, from_calibration, measure, speculation
 from worker.engine.sampling import Sampler

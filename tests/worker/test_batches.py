@@ -10,12 +10,13 @@ from sqlalchemy import update
 
 from db.records import ResultRecord
 from db.specs import CellSpec, ItemSpec, JobKind, JobSpec
-from db.status import ResultState
+from db.status import JobState, ResultState
 from db.store import Store
 from db.tables import results
 from worker.engine.batch import Batch, Ended
 from worker.engine.build import Models
 from worker.engine.cost import Costs
+from worker.engine.model import size_of
 from worker.jobs import slice as job_slice
 from worker.jobs.slice import Shift
 from worker.models_path import target_ref
@@ -180,6 +181,23 @@ def test_auto_measures_and_says_why(store: Store, shift: Shift, models: Models) 
         "rows": 16,
         "why": "calibrated: 16 rows give 16.00x; speculation would give 0.82x at the very most, every token accepted",
     }
+
+
+def test_what_a_machine_cannot_hold_fails_by_itself(store: Store) -> None:
+    """A text too large for what the weights leave fails alone; weights that are too large fail their job."""
+    ref = target_ref(CellSpec.model_validate({"target": TARGET, "dtype": "float32"}))
+    size = size_of(ref)
+    allowed = size.weights_bytes + size.cache_bytes(150)
+    job_id = submit(store, WORDS[0], "słowo " * 60, WORDS[1], batch=1)
+    Shift(store, Models(lambda: allowed), Wakeups(connect("unix:///nowhere")), "here/1").advance()
+    assert [(one.state, one.error_code) for one in store.results(job_id)] == [
+        (ResultState.DONE, None),
+        (ResultState.FAILED, "text_too_large"),
+        (ResultState.DONE, None),
+    ]
+    job_id = submit(store, *WORDS)
+    Shift(store, Models(lambda: 1000), Wakeups(connect("unix:///nowhere")), "here/2").advance()
+    assert (store.job(job_id).state, store.job(job_id).error_code) == (JobState.FAILED, "model_too_large")
 
 
 def test_a_model_that_cannot_be_batched_runs_one_by_one(

@@ -18,13 +18,11 @@ from mlx_lm.generate import BatchGenerator
 from worker.engine.decode import never, prompt_ids
 from worker.engine.emit import Emitter
 from worker.engine.errors import NotTogether
+from worker.engine.memory import COPIES
 from worker.engine.model import Model
 from worker.engine.prefix import forgetful
 from worker.engine.sampling import Sampler
 from worker.engine.values import Generation, Metrics, Request, Shared
-
-#: Rows join by being copied into one array, so for a moment everything is held twice.
-COPIES = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from worker.engine.batch import Batch
+from worker.engine.calibrate import CONTEXTS, FORWARDS
 from worker.engine.context import Context
 from worker.engine.decode import Decoder
 from worker.engine.drafters.base import Drafter, Remembers
@@ -23,42 +25,55 @@ from worker.engine.drafters.neural import NeuralDrafter
 from worker.engine.drafters.ngram import NgramDrafter
 from worker.engine.drafters.staged import StagedDrafter
 from worker.engine.drafters.suffix import SuffixDrafter
-from worker.engine.errors import DraftMismatch
-from worker.engine.memory import allowed_bytes
+from worker.engine.errors import DraftMismatch, ModelTooLarge
+from worker.engine.memory import Fit, allowed_bytes
 from worker.engine.model import Model, load, load_tokenizer_of, on_metal
 from worker.engine.ngram_file import NgramFile, table_hash
 from worker.engine.prefix import CellPrefixes, Prefixes, forgetful
+from worker.engine.room import Room
 from worker.engine.rows import Sized, from_measurement
 from worker.engine.tokenizer import Tokenizer
-from worker.engine.values import Drafting, ModelRef
+from worker.engine.values import Drafting, ModelRef, Request
 
 #: Drafters with a memory that are kept at once, each of up to 40 MiB.
 REMEMBERING = 16
 #: Prompts that were read may take one part in so many of the memory that the weights leave.
 PREFIXES_PART = 8
+#: Tokens of context behind which a pair is measured, and what is read there.
+MEASURED_TOKENS = max(CONTEXTS) + max(FORWARDS)
 
 
 class Models:
     """The loaded models and the decoders made of them. For one thread only, as MLX arrays are."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed_bytes: Callable[[], int] = allowed_bytes) -> None:
+        """*allowed_bytes* is what models and caches may take."""
+        self._allowed_bytes = allowed_bytes
         self._target: ModelRef | None = None
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
         self._sized: dict[ModelRef, Sized] = {}
         self._prefixes: Prefixes | None = None
+        self._room = Room(allowed_bytes)
+        #: What the last request's cache may take.
+        self._cache_bytes = 0
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "", asked: Request | None = None) -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
         What its drafter remembers belongs to *memory*, and so do the beginnings of prompts that were read: equal
-        configurations under different names share nothing, and without a name no prompt is kept.
-        Raises ModelNotLoadable or DraftMismatch.
+        configurations under different names share nothing, and without a name no prompt is kept. Where there is no
+        memory for the draft beside *asked*, it goes without, and says so.
+        Raises ModelNotLoadable, DraftMismatch, ModelTooLarge or TextTooLarge.
         """
+        made = self._fit(target, drafting.draft, asked)
+        if made is not None and drafting.draft is not None and made.asked.draft is None:
+            drafting = _without_draft(drafting)
+        off_reason = None if made is None else made.why
         shared, own = (target, drafting, ""), (target, drafting, memory)
         found = self._decoders.get(shared) or self._decoders.get(own)
         if found is not None:
-            found.prefixes = self._prefixes_of(self._model(target), memory)
+            found.prefixes, found.off_reason = self._prefixes_of(self._model(target), memory), off_reason
             return found
         if target != self._target:
             self._make_room({target, drafting.draft})
@@ -67,7 +82,7 @@ class Models:
         draft = None if drafting.draft is None else self._model(drafting.draft)
         drafter = _drafter(model, draft, drafting)
         decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
-        decoder.prefixes = self._prefixes_of(model, memory)
+        decoder.prefixes, decoder.off_reason = self._prefixes_of(model, memory), off_reason
         if isinstance(drafter, Remembers):
             self._forget_oldest()
             self._decoders[own] = decoder
@@ -75,11 +90,13 @@ class Models:
             self._decoders[shared] = decoder
         return decoder
 
-    def batch(self, target: ModelRef, sized: Sized | None, memory: str = "") -> Batch:
+    def batch(self, target: ModelRef, sized: Sized | None, memory: str = "", asked: Request | None = None) -> Batch:
         """A batch of so many rows; None: as many as a short measurement says, once a target.
 
-        Beginnings of prompts are kept under *memory*, as for `decoder`. Raises ModelNotLoadable or NotTogether.
+        Beginnings of prompts are kept under *memory*, as for `decoder`. There are fewer rows where as many as *asked*
+        do not fit. Raises ModelNotLoadable, NotTogether, ModelTooLarge or TextTooLarge.
         """
+        self._fit(target, None, asked)
         if target != self._target:
             self._make_room({target})
             self._target = target
@@ -87,13 +104,22 @@ class Models:
         if sized is None:
             sized = self._sized.get(target) or from_measurement(model)
             self._sized[target] = sized
+        made = self._fit(target, None, asked, sized.rows)
+        if made is not None and made.why is not None:
+            sized = Sized(rows=made.asked.rows, why=f"{sized.why}; {made.why}")
         config = _config(model, None, Drafting()) | {"batch": dataclasses.asdict(sized)}
-        batch = Batch(model, sized.rows, allowed_bytes() - self._weights_bytes() - self._prefixes_bytes(), config)
+        batch = Batch(model, sized.rows, self._room_bytes() - self._prefixes_bytes(), config)
         batch.prefixes = self._prefixes_of(model, memory)
         return batch
 
     def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]:
-        """The two models, loaded, and a drafter of each kind that can be made of them."""
+        """The two models, loaded, and a drafter of each kind that can be made of them, to be measured.
+
+        Raises ModelNotLoadable, ModelTooLarge or TextTooLarge.
+        """
+        made = self._fit(target, draft, Request(custom_id="", text="a", max_tokens=MEASURED_TOKENS))
+        if made is not None and draft is not None and made.asked.draft is None:
+            raise ModelTooLarge(f"{target.source} and {draft.source}: {made.why}")
         if target != self._target:
             self._make_room({target, draft})
             self._target = target
@@ -121,8 +147,9 @@ class Models:
             self._loaded[ref] = load(ref)
         return self._loaded[ref]
 
-    def _weights_bytes(self) -> int:
-        return sum(model.size_bytes for model in self._loaded.values())
+    def _room_bytes(self) -> int:
+        """What the weights that are loaded leave."""
+        return self._allowed_bytes() - sum(model.size_bytes for model in self._loaded.values())
 
     def _prefixes_of(self, target: Model, memory: str) -> CellPrefixes:
         if not memory:
@@ -132,7 +159,19 @@ class Models:
         return self._prefixes.of(memory)
 
     def _prefixes_bytes(self) -> int:
-        return max(0, allowed_bytes() - self._weights_bytes()) // PREFIXES_PART
+        return max(0, self._room_bytes() - self._cache_bytes) // PREFIXES_PART
+
+    def _fit(self, target: ModelRef, draft: ModelRef | None, asked: Request | None, rows: int = 1) -> Fit | None:
+        """What of these fits beside *asked*; None without one. Of what is loaded only what it leaves room for stays."""
+        if asked is None:
+            return None
+        made = self._room.fit(target, draft, asked, rows)
+        wanted = {target, None if made.asked.draft is None else draft}
+        others_bytes = sum(model.size_bytes for ref, model in self._loaded.items() if ref not in wanted)
+        if others_bytes and made.asked.needed_bytes() + others_bytes > self._allowed_bytes():
+            self._make_room(wanted)
+        self._cache_bytes = made.asked.target.cache_bytes(made.asked.tokens)
+        return made
 
     def _make_room(self, needed: set[ModelRef | None]) -> None:
         self._decoders.clear()
@@ -140,6 +179,11 @@ class Models:
         self._loaded = {ref: model for ref, model in self._loaded.items() if ref in needed}
         gc.collect()
         mx.clear_cache()
+
+
+def _without_draft(drafting: Drafting) -> Drafting:
+    """What is left of *drafting* without its model."""
+    return dataclasses.replace(drafting, draft=None) if drafting.drafter == "staged" else Drafting()
 
 
 def _drafter(target: Model, draft: Model | None, drafting: Drafting) -> Drafter | None:

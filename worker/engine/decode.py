@@ -34,6 +34,8 @@ class Decoder:
         self.config = config
         #: What is kept of prompts that were read.
         self.prefixes = forgetful(target)
+        #: Why there is no draft although one was asked for; None where there is, or none was.
+        self.off_reason: str | None = None
         #: Whether `recall` would help: its drafter learns from answers and has seen none.
         self.blank = isinstance(drafter, Remembers)
 
@@ -59,6 +61,7 @@ class Decoder:
         emitter = Emitter(self._target.tokenizer, min(request.max_tokens, room), request.stop)
         sampler = Sampler(request.sampling, request.custom_id, self._target.vocab_size)
         run = Run(self.prefixes.open(prompt[:-1]), prompt, sampler, emitter, interrupted, on_text)
+        run.off_reason = self.off_reason
         mx.reset_peak_memory()
         drafter = self._drafter
         if drafter is not None and run.context.obstacle is not None:

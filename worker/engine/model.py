@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.utils import load_model, load_tokenizer
 
 from worker.engine.errors import ModelNotLoadable, PromptNotUsable
+from worker.engine.memory import FLOATING, Size, layers_bytes, weights_bytes
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import ModelRef
 
@@ -99,6 +101,39 @@ def load(ref: ModelRef) -> Model:
     )
 
 
+def size_of(ref: ModelRef) -> Size:
+    """What *ref* will take, by its files; nothing of it is loaded. Raises ModelNotLoadable."""
+    folder, _ = _locate(ref)
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        tensors = [tensor for path in sorted(folder.glob("model*.safetensors")) for tensor in _tensors(path)]
+        held = _held_as(ref.dtype, "quantization" in config)
+        width = None if held == "stored" else DTYPES[held].size
+        stored = Counter[str]()
+        for dtype, size_bytes in tensors:
+            stored[dtype] += size_bytes if dtype in FLOATING else 0
+        computed = FLOATING.get(max(stored, key=stored.__getitem__, default="F32"), 4) if width is None else width
+        token_bytes, windowed_token_bytes, window_tokens = layers_bytes(config, computed)
+        return Size(
+            name=ref.source,
+            weights_bytes=weights_bytes(tensors, width),
+            token_bytes=token_bytes,
+            windowed_token_bytes=windowed_token_bytes,
+            window_tokens=window_tokens,
+            context_tokens=_context_tokens(config),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelNotLoadable(f"{ref.source} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _tensors(path: Path) -> list[tuple[str, int]]:
+    """The type and the bytes of each tensor in a safetensors file, by its header."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    found = [tensor for name, tensor in header.items() if name != "__metadata__"]
+    return [(tensor["dtype"], tensor["data_offsets"][1] - tensor["data_offsets"][0]) for tensor in found]
+
+
 def load_tokenizer_of(ref: ModelRef) -> Tokenizer:
     """The tokenizer of *ref* without its weights. Raises ModelNotLoadable."""
     folder, _ = _locate(ref)
@@ -131,11 +166,16 @@ def _locate(ref: ModelRef) -> tuple[Path, str | None]:
 
 
 def _cast(network: Module, dtype: str, quantized: bool) -> None:
-    """Hold the floating weights as asked. `auto`: as stored on Metal and when quantised, else float32 on the CPU."""
-    if dtype == "auto":
-        dtype = "stored" if on_metal() or quantized else "float32"
-    if dtype != "stored":
-        network.set_dtype(DTYPES[dtype])
+    held = _held_as(dtype, quantized)
+    if held != "stored":
+        network.set_dtype(DTYPES[held])
+
+
+def _held_as(dtype: str, quantized: bool) -> str:
+    """How to hold the floating weights. `auto`: as stored on Metal and when quantised, else float32 on the CPU."""
+    if dtype != "auto":
+        return dtype
+    return "stored" if on_metal() or quantized else "float32"
 
 
 def _context_tokens(config: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ class Reading:
 
     def __init__(self, draft: Model, request: Request) -> None:
         self.context = Context(draft)
-        self._text = Retokenized(draft.tokenizer, _prompt(draft.tokenizer, request))
+        self._text = Retokenized(draft.tokenizer, prompt_of(draft.tokenizer, request))
         # How many ids of the text are surely the first ones in the context.
         self._in_step = len(self._text.ids)
 
@@ -56,8 +56,8 @@ class Reading:
         self._in_step = min(self._in_step, length)
 
 
-def _prompt(tokenizer: Tokenizer, request: Request) -> list[int]:
-    """The draft's own prompt, never empty. A draft whose template refuses the turns reads their bare text."""
+def prompt_of(tokenizer: Tokenizer, request: Request) -> list[int]:
+    """A model's own prompt, never empty. One whose template refuses the turns reads their bare text."""
     if request.text is not None:
         return tokenizer.raw(request.text) or [tokenizer.end_of_turn]
     turns = request.turns or ()

@@ -128,7 +128,7 @@ class Metrics:
     translate_s: float
     peak_memory_bytes: int
     rounds: Sequence[Round]
-    #: Why speculation was off although asked for; None where it was not.
+    #: Why speculation was off, or without its draft model, although asked for; None where it was as asked.
     off_reason: str | None = None
     #: None where it ran alone.
     batch: Shared | None = None

@@ -24,7 +24,7 @@ from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
 from worker.engine.drafters.base import Drafter
-from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether
+from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether, TextTooLarge
 from worker.engine.model import Model
 from worker.engine.rows import Sized
 from worker.engine.tokenizer import Tokenizer
@@ -67,9 +67,9 @@ class Decodes(Protocol):
 class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, asked: Request) -> Decodes: ...
 
-    def batch(self, target: ModelRef, sized: Sized | None, memory: str) -> together.Decodes: ...
+    def batch(self, target: ModelRef, sized: Sized | None, memory: str, asked: Request) -> together.Decodes: ...
 
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
 
@@ -175,7 +175,8 @@ class Shift:
         sized = together.rows_of(claim.cell, self.store, self.worker.partition("/")[0])
         try:
             batch = self._loaded(
-                claim, lambda: self._models.batch(target_ref(claim.cell), sized, f"cell {claim.cell_id}")
+                claim,
+                lambda: self._models.batch(target_ref(claim.cell), sized, f"cell {claim.cell_id}", request(claim)),
             )
         except NotTogether as error:
             self.alone(claim, str(error))
@@ -198,7 +199,10 @@ class Shift:
     def alone(self, claim: Claim, why: str | None = None) -> None:
         """Run one result by itself; *why*, where its cell asks for several at once."""
         decoder = self._loaded(
-            claim, lambda: self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
+            claim,
+            lambda: self._models.decoder(
+                target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}", request(claim)
+            ),
         )
         if decoder is None:
             return
@@ -216,11 +220,13 @@ class Shift:
             self.commit(claim, generation, config, time.monotonic() - began_at)
 
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
-        """What *load* loads; None where it cannot, and the job has failed."""
+        """What *load* loads; None where it cannot, and the result or the whole job has failed."""
         try:
             return load()
         except NotTogether:  # no reason to fail: its results run one by one
             raise
+        except TextTooLarge as error:  # another text of the job may fit
+            self.fail(claim, error)
         except (EngineError, ModelUnavailable) as error:
             self._fail_job(claim, error.code, str(error))
         except Exception as error:  # whatever a model's files make their loader raise
