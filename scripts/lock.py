@@ -10,9 +10,10 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT, EXTRAS = "nocka", ("bench", "browse", "datasets", "dev", "parquet", "postgres")
+ROOT, EXTRAS = "nocka", ("bench", "browse", "datasets", "dev", "energy", "parquet", "postgres")
 # Packages that another platform needs and this one may not have installed.
 ELSEWHERE = {"mlx": "mlx-metal"}
+ELSEWHERE_ONLY = {"zeus-apple-silicon": "1.1.0"}
 # What a virtual environment brings along by itself.
 UNPINNED = {"pip"}
 
@@ -29,6 +30,7 @@ def main() -> None:
     names = sorted({name for name, _ in seen} - {ROOT} - UNPINNED)
     pins = {name: metadata.version(name) for name in names}
     pins |= {other: pins[name] for name, other in ELSEWHERE.items() if name in pins}
+    pins |= ELSEWHERE_ONLY
     print("# What was tested. Written by `make lock`; used by `make setup` and, with `pip install -c`, by you.")
     for name, version in sorted(pins.items()):
         print(f"{name}=={version.partition('+')[0]}")  # a build for one kind of machine is no version of its own

@@ -21,6 +21,7 @@ from db.errors import NockaError
 from db.settings import Settings, load_settings
 from db.store import Store
 from worker import crash, logs
+from worker.engine.energy import Counter, Meter, NoCounter, open_counter
 from worker.jobs import slice as job_slice
 from worker.jobs.slice import LoadsModels, Shift, never
 from worker.lock import exclusive
@@ -48,7 +49,8 @@ def main() -> int:
 
             end_with_parent(arguments.parent)
             supervised = arguments.parent is not None
-            serve(settings, open_store(settings), Models(), Limits(settings) if supervised else never)
+            worn_out = Limits(settings) if supervised else never
+            serve(settings, open_store(settings), Models(), worn_out, Meter(_counter()))
     except NockaError as error:
         log.error(str(error), code=error.code)
         return 1
@@ -69,7 +71,21 @@ class Limits:
         return self._size_bytes is not None and self._process.memory_info().rss > self._size_bytes
 
 
-def serve(settings: Settings, store: Store, models: LoadsModels, worn_out: Callable[[int], bool] = never) -> None:
+def _counter() -> Counter | None:
+    try:
+        return open_counter()
+    except NoCounter as error:
+        log.info("energy is not measured", reason=str(error))
+        return None
+
+
+def serve(
+    settings: Settings,
+    store: Store,
+    models: LoadsModels,
+    worn_out: Callable[[int], bool] = never,
+    meter: Meter | None = None,
+) -> None:
     """
     Give back what a killed worker held, then work until a signal drains. Call it under the lock.
 
@@ -78,7 +94,7 @@ def serve(settings: Settings, store: Store, models: LoadsModels, worn_out: Calla
     machine = machine_name(settings.home)
     name = worker_name(machine)
     wakeups = Wakeups(connect(settings.redis_url))
-    shift = Shift(store, models, wakeups, name, worn_out, settings.runs_on_done)
+    shift = Shift(store, models, wakeups, name, worn_out, settings.runs_on_done, meter)
     _drain_on_signals(shift)
     lost = store.reclaim(machine, crash.read(settings.log_dir))
     crash.forget(settings.log_dir)

@@ -145,7 +145,9 @@ class ResidentWorker(SimpleWorker):
                 if job_id is not None:
                     self._wakeups.ensure(job_id)
             taken = self._next_wakeup()
-            if taken is not None:
+            if taken is None:
+                self._shift.rest()
+            else:
                 self.execute_job(taken, self._queue)
 
     def _next_wakeup(self) -> Job | None:

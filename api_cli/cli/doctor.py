@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -110,6 +111,7 @@ def checks() -> Iterator[Check]:
     yield from _models()
     yield _memory()
     yield from _blas()
+    yield from _energy()
     yield _versions()
 
 
@@ -210,6 +212,36 @@ def _blas() -> Iterator[Check]:
         return
     mend = "apt-get install libopenblas0-pthread, then start the worker again"
     yield Check(name="BLAS", verdict=Verdict.NOTE, found="no OpenBLAS: models run several times slower", mend=mend)
+
+
+def _energy() -> Iterator[Check]:
+    """Whether results will say how many joules they took, and why not."""
+    if importlib.util.find_spec("mlx") is None:
+        return
+    counters = sorted(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj"))
+    package, counter = "zeus", "RAPL"
+    if sys.platform == "darwin":
+        package, counter = "zeus_apple_silicon", "the chip's own counters"
+    installed = importlib.util.find_spec(package) is not None
+    yield energy_check(
+        counter, installed, None if sys.platform == "darwin" else [os.access(c, os.R_OK) for c in counters]
+    )
+
+
+def energy_check(counter: str, installed: bool, readable: list[bool] | None) -> Check:
+    """What there is to say about *counter*; *readable*: of each of its files, None where it has none."""
+    if readable == []:
+        found = "not measured: this machine has no energy counter (RAPL) that Linux could show"
+        return Check(name="energy", verdict=Verdict.NOTE, found=found)
+    if readable is not None and not all(readable):
+        mend = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, after each start of the machine"
+        found = "not measured: the energy counters (RAPL) may not be read by this user"
+        return Check(name="energy", verdict=Verdict.NOTE, found=found, mend=mend)
+    if not installed:
+        found = "not measured: the extra `energy` is not installed"
+        mend = "pip install 'nocka[energy]' (on a Mac under Python 3.11 to 3.13), then start the worker again"
+        return Check(name="energy", verdict=Verdict.NOTE, found=found, mend=mend)
+    return Check(name="energy", verdict=Verdict.OK, found=f"measured by {counter}")
 
 
 def _versions() -> Check:

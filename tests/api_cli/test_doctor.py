@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert
 
-from api_cli.cli.doctor import STALLED_S
+from api_cli.cli.doctor import STALLED_S, energy_check
 from db.tables import workers
 from db.transactions import writing
 from tests.api_cli.conftest import Nocka, PlayedWorker
@@ -53,3 +53,32 @@ def test_what_waits_and_runs_is_counted(nocka: Nocka, worker: PlayedWorker, repo
     worker.client.store.claim("test/1-a")
     found = {check["name"]: check for check in json.loads(nocka("doctor", "--json").stdout)}
     assert found["work"]["found"].startswith("results waiting: 2, running: 1")
+
+
+@pytest.mark.parametrize(
+    ("installed", "readable", "verdict", "words", "mend"),
+    [
+        (True, [], "note", "no energy counter", None),
+        (False, [], "note", "no energy counter", None),
+        (True, [True, False], "note", "may not be read by this user", "sudo chmod a+r"),
+        (False, [True], "note", "is not installed", "pip install 'nocka[energy]'"),
+        (False, None, "note", "is not installed", "pip install 'nocka[energy]'"),
+        (True, [True], "ok", "measured by it", None),
+        (True, None, "ok", "measured by it", None),
+    ],
+)
+def test_why_energy_is_not_measured(
+    installed: bool, readable: list[bool] | None, verdict: str, words: str, mend: str | None
+) -> None:
+    """First what the machine lacks, then what the user may do; installing what cannot help is not advised."""
+    check = energy_check("it", installed, readable)
+    assert (check.name, check.verdict) == ("energy", verdict)
+    assert words in check.found
+    assert (check.mend is None) if mend is None else mend in str(check.mend)
+
+
+def test_doctor_speaks_of_energy_where_a_worker_could_run(nocka: Nocka, worker: PlayedWorker) -> None:
+    """Measured or not, it says so, and a job runs all the same."""
+    [found] = [check for check in json.loads(nocka("doctor", "--json").stdout) if check["name"] == "energy"]
+    assert found["verdict"] in ("ok", "note")
+    assert "measured" in found["found"]

@@ -132,11 +132,23 @@ class Metrics:
     off_reason: str | None = None
     #: None where it ran alone.
     batch: Shared | None = None
+    #: What it took, in a batch its share; None where the machine does not tell.
+    energy_j: float | None = None
+    #: What the machine takes while the worker waits; None where that is not known.
+    idle_w: float | None = None
+    #: A Mac's thermal pressure at its end, and whether that saved power; None elsewhere.
+    thermal: str | None = None
+    low_power: bool | None = None
 
     @property
     def tokens_per_s(self) -> float:
         """Completion tokens after the first per second of decoding; 0 where nothing was decoded."""
         return (self.completion_tokens - 1) / self.decode_s if self.completion_tokens > 1 and self.decode_s > 0 else 0.0
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Per completion token, the prompt's energy included; None where it is not known or there is none."""
+        return None if self.energy_j is None or not self.completion_tokens else self.energy_j / self.completion_tokens
 
     @property
     def draft_tokens(self) -> int:
@@ -189,5 +201,10 @@ class Metrics:
             "trace": [[step.draft_tokens, step.proposed, step.accepted] for step in self.rounds],
             "peak_memory_bytes": self.peak_memory_bytes,
             "off_reason": self.off_reason,
+            "energy_j": self.energy_j,
+            "joules_per_token": self.joules_per_token,
+            "idle_w": self.idle_w,
+            "thermal": self.thermal,
+            "low_power": self.low_power,
             "batch": None if self.batch is None else dataclasses.asdict(self.batch),
         }

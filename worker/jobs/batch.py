@@ -15,6 +15,7 @@ from db.specs import CellSpec
 from db.store import Store
 from worker.engine.batch import Ended
 from worker.engine.cost import Costs
+from worker.engine.energy import Meter, Window
 from worker.engine.rows import Sized, from_calibration
 from worker.engine.values import Generation, Request
 from worker.jobs.generation import request
@@ -49,6 +50,8 @@ class Decodes(Protocol):
 
 class Desk(Protocol):
     """As `worker.jobs.slice.Shift`."""
+
+    meter: Meter
 
     def another(self, like: Claim) -> Claim | None: ...
 
@@ -101,6 +104,7 @@ class Held:
     claim: Claim
     interrupted: Callable[[], bool]
     began_at: float
+    window: Window
 
 
 class Together:
@@ -113,7 +117,7 @@ class Together:
 
     def take(self, claim: Claim) -> bool:
         """Let *claim* join, or end it where it cannot be read; False where there is no room for it yet."""
-        held = Held(claim, self._desk.interrupt(claim), time.monotonic())
+        held = Held(claim, self._desk.interrupt(claim), time.monotonic(), self._desk.meter.open())
         try:
             asked = request(claim)
             if not self._batch.admits(asked):
@@ -151,7 +155,10 @@ class Together:
         if isinstance(outcome, Exception):
             self._desk.fail(held.claim, outcome)
         else:
-            self._desk.commit(held.claim, outcome, self._batch.config, time.monotonic() - held.began_at)
+            took_s = time.monotonic() - held.began_at
+            own_s = outcome.metrics.prefill_s + outcome.metrics.decode_s
+            measured = held.window.measured(outcome, min(1.0, own_s / took_s))
+            self._desk.commit(held.claim, measured, self._batch.config, took_s)
 
     def _apart(self) -> None:
         for ticket, held in list(self.held.items()):

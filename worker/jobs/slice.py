@@ -24,6 +24,7 @@ from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
 from worker.engine.drafters.base import Drafter
+from worker.engine.energy import Meter
 from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether, TextTooLarge
 from worker.engine.model import Model
 from worker.engine.rows import Sized
@@ -87,8 +88,13 @@ class Shift:
         worker: str,
         worn_out: Callable[[int], bool] = never,
         runs_on_done: bool = False,
+        meter: Meter | None = None,
     ) -> None:
-        """*worn_out* hears how many items were begun and says whether the process should end and start anew."""
+        """*worn_out* hears how many items were begun and says whether the process should end and start anew.
+
+        *meter* tells what a generation took.
+        """
+        self.meter = meter or Meter(None)
         self.store = store
         self.worker = worker
         self._models = models
@@ -114,6 +120,10 @@ class Shift:
         """Ask this process to end. Safe in a signal handler."""
         # A plain attribute: an Event's lock could be held by the very code that the signal interrupts.
         self._draining = True
+
+    def rest(self) -> None:
+        """Note that nothing was done but to wait."""
+        self.meter.rest(time.monotonic())
 
     def tell(self) -> None:
         """Run the commands of jobs that have ended, where this machine runs such."""
@@ -206,7 +216,7 @@ class Shift:
         )
         if decoder is None:
             return
-        began_at = time.monotonic()
+        window, began_at = self.meter.open(), time.monotonic()
         if decoder.blank:
             decoder.recall(self.store.answers(claim.cell_id))
         try:
@@ -217,7 +227,7 @@ class Shift:
             self.fail(claim, error)
         else:
             config = decoder.config if why is None else {**decoder.config, "batch": {"rows": 1, "why": why}}
-            self.commit(claim, generation, config, time.monotonic() - began_at)
+            self.commit(claim, window.measured(generation), config, time.monotonic() - began_at)
 
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
         """What *load* loads; None where it cannot, and the result or the whole job has failed."""
