@@ -10,18 +10,22 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import redis
 from sqlalchemy import text
 
+from db.settings import Settings
 from db.specs import CellSpec, ItemSpec, JobKind, JobSpec
 from db.store import Store
 from db.transactions import reading
 from tests.engine.conftest import GREEDY, ask
+from worker.engine import energy
 from worker.engine.build import Models
 from worker.engine.conditions import Conditions, low_power_mode, thermal_pressure
 from worker.engine.decode import Decoder
 from worker.engine.energy import APPLE_PARTS, Apple, Meter, NoCounter, Rapl, Zone, open_counter
 from worker.jobs.slice import Shift
 from worker.models_path import target_ref
+from worker.resident import ResidentWorker
 from worker.wakeups import Wakeups, connect
 
 #: A draft of the mini family makes a small target.
@@ -134,8 +138,8 @@ def test_of_a_batch_each_row_gets_its_share(store: Store, models: Models) -> Non
 
 
 def test_idle_power_is_the_least_of_a_few_seconds() -> None:
-    """Only of waiting without a gap: work in between begins it anew, and a shorter wait says nothing."""
-    meter = Meter(Said(0, 5, 10, 15, 400, 404, 408, 412, 420, 430, 440), Conditions)
+    """Only of waiting without a gap: what came in between begins it anew, and a shorter wait says nothing."""
+    meter = Meter(Said(0, 5, 10, 15, 20, 24, 28, 32, 40, 50, 60), Conditions)
     for now_s in (0, 1, 2):
         meter.rest(now_s)
     assert meter.idle_w is None
@@ -147,6 +151,24 @@ def test_idle_power_is_the_least_of_a_few_seconds() -> None:
     for now_s in (64, 65, 66):
         meter.rest(now_s)
     assert meter.idle_w == 4.0
+
+
+def test_a_worker_that_waits_measures_it(
+    store: Store, models: Models, broker: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the thread that holds the models, while nothing is to be done, so that no job waits for it."""
+    monkeypatch.setattr(energy, "IDLE_S", 0.5)
+
+    class Draining(Watt):
+        def joules(self) -> float:
+            if shift.meter.idle_w is not None:
+                shift.drain()
+            return super().joules()
+
+    shift = Shift(store, models, Wakeups(broker), "here/1", meter=Meter(Draining(), Conditions))
+    ResidentWorker(settings.redis_url, shift).serve()
+    assert shift.meter.idle_w is not None
+    assert shift.meter.idle_w > 0.0
 
 
 def test_rapl_s_counters_are_added_and_go_round(tmp_path: Path) -> None:
