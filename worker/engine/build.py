@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import platform
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import mlx.core as mx
 
 from worker.engine.batch import Batch
 from worker.engine.context import Context
+from worker.engine.cost import Costs
 from worker.engine.decode import Decoder
+from worker.engine.drafters.auto import AutoDrafter
 from worker.engine.drafters.base import Drafter, Remembers
 from worker.engine.drafters.cross import CrossDrafter
 from worker.engine.drafters.intersect import IntersectDrafter
@@ -35,6 +38,11 @@ from worker.engine.values import Drafting, ModelRef
 REMEMBERING = 16
 
 
+def unmeasured() -> Costs | None:
+    """The default for *costs*: nothing was measured."""
+    return None
+
+
 class Models:
     """The loaded models and the decoders made of them. For one thread only, as MLX arrays are."""
 
@@ -44,11 +52,13 @@ class Models:
         self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
         self._sized: dict[ModelRef, Sized] = {}
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
+    def decoder(
+        self, target: ModelRef, drafting: Drafting, memory: str = "", costs: Callable[[], Costs | None] = unmeasured
+    ) -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
         What its drafter remembers belongs to *memory*: equal configurations under different names share nothing.
-        Raises ModelNotLoadable or DraftMismatch.
+        *costs* of the pair are asked for where a drafter goes by them. Raises ModelNotLoadable or DraftMismatch.
         """
         shared, own = (target, drafting, ""), (target, drafting, memory)
         found = self._decoders.get(shared) or self._decoders.get(own)
@@ -59,7 +69,9 @@ class Models:
             self._target = target
         model = self._model(target)
         draft = None if drafting.draft is None else self._model(drafting.draft)
-        drafter = _drafter(model, draft, drafting)
+        drafter = (
+            _auto(model, draft, drafting, costs()) if drafting.drafter == "auto" else _drafter(model, draft, drafting)
+        )
         decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
         if isinstance(drafter, Remembers):
             self._forget_oldest()
@@ -137,11 +149,26 @@ def _drafter(target: Model, draft: Model | None, drafting: Drafting) -> Drafter 
             free: list[Drafter] = [SuffixDrafter(), *([] if ngram is None else [ngram])]
             if draft is None:
                 return StagedDrafter(free)
-            kind = "neural" if draft.tokenizer.table == target.tokenizer.table else "cross"
-            return StagedDrafter(free, _model_drafter(target, draft, kind), draft.size_bytes / target.size_bytes)
+            _, drafter = _best_of(target, draft)
+            return StagedDrafter(free, drafter, draft.size_bytes / target.size_bytes)
         case "neural" | "cross" | "intersect" if draft is not None:
             return _model_drafter(target, draft, drafting.drafter, drafting.translation)
     raise DraftMismatch(f"this worker cannot build the drafter {drafting}; is it older than the client?")
+
+
+def _auto(target: Model, draft: Model | None, drafting: Drafting, costs: Costs | None) -> Drafter:
+    if costs is None:  # nothing can draft for this target, which the decoder says: any drafter will do
+        return LookupDrafter()
+    free: dict[str, Drafter] = {"suffix": SuffixDrafter()}
+    if drafting.ngram is not None:
+        free["ngram"] = NgramDrafter(_ngram(target, Path(drafting.ngram)))
+    return AutoDrafter(free, None if draft is None else _best_of(target, draft), costs)
+
+
+def _best_of(target: Model, draft: Model) -> tuple[str, Drafter]:
+    """The kind of drafter that *draft* is best as, and one."""
+    kind = "neural" if draft.tokenizer.table == target.tokenizer.table else "cross"
+    return kind, _model_drafter(target, draft, kind)
 
 
 def _model_drafter(target: Model, draft: Model, kind: str, translation: str | None = None) -> Drafter:

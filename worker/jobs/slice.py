@@ -23,6 +23,7 @@ from db.records import Claim, Finished
 from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
+from worker.engine.cost import Costs
 from worker.engine.drafters.base import Drafter
 from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether
 from worker.engine.model import Model
@@ -67,7 +68,9 @@ class Decodes(Protocol):
 class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
+    def decoder(
+        self, target: ModelRef, drafting: Drafting, memory: str, costs: Callable[[], Costs | None]
+    ) -> Decodes: ...
 
     def batch(self, target: ModelRef, sized: Sized | None) -> together.Decodes: ...
 
@@ -195,9 +198,15 @@ class Shift:
 
     def alone(self, claim: Claim, why: str | None = None) -> None:
         """Run one result by itself; *why*, where its cell asks for several at once."""
-        decoder = self._loaded(
-            claim, lambda: self._models.decoder(target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}")
-        )
+        cell, memory = claim.cell, f"cell {claim.cell_id}"
+        try:
+            decoder = self._loaded(
+                claim,
+                lambda: self._models.decoder(target_ref(cell), drafting(cell), memory, lambda: self._costs(claim)),
+            )
+        except Unwanted:
+            self.give_back(claim)
+            return
         if decoder is None:
             return
         began_at = time.monotonic()
@@ -213,14 +222,21 @@ class Shift:
             config = decoder.config if why is None else {**decoder.config, "batch": {"rows": 1, "why": why}}
             self.commit(claim, generation, config, time.monotonic() - began_at)
 
+    def _costs(self, claim: Claim) -> Costs | None:
+        """What the pair of *claim*'s cell costs here, measured now where nobody did. Raises Unwanted."""
+        progress = _Progress(self.store, claim, _Interrupt(self, claim))
+        return calibration.costs_of(self.store, self._models, claim.cell, self.worker.partition("/")[0], progress)
+
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
         """What *load* loads; None where it cannot, and the job has failed."""
         try:
             return load()
-        except NotTogether:  # no reason to fail: its results run one by one
+        except (NotTogether, Unwanted):  # no reason to fail: its results run one by one, or nobody wants them now
             raise
         except (EngineError, ModelUnavailable) as error:
             self._fail_job(claim, error.code, str(error))
+        except NockaError:  # the store's own trouble
+            raise
         except Exception as error:  # whatever a model's files make their loader raise
             log.error("a model could not be loaded", **_where(claim), kind=type(error).__name__, at=_frames(error))
             self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
