@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -226,7 +227,7 @@ def test_near_the_break_even_it_does_not_flutter() -> None:
     chance = next(at / 100 for at in range(100) if best_fixed(at / 100) >= 1.0)
     ran = simulated(World(chance=lambda tokens: chance), 10_000)
     modes = [plan.drafter for _, plan in ran.steps if not plan.probe]
-    changes = sum(one != other for one, other in zip(modes, modes[1:], strict=False))
+    changes = sum(one != other for one, other in itertools.pairwise(modes))
 
     assert changes < 10_000 / 50
     assert ran.speedup >= 0.98
