@@ -124,6 +124,11 @@ class Choices:
     #: As `off: 31 % acceptance, needs 41 %`.
     reason: str
 
+    def __str__(self) -> str:
+        every = max(1, sum(self.rounds.values()))
+        shares = (f"{choice} {100 * count / every:.0f} %" for choice, count in self.rounds.items())
+        return f"{', '.join(shares)} ({self.reason})"
+
     def as_json(self) -> dict[str, Any]:
         every = sum(self.rounds.values())
         shares = {choice: round(count / every, 4) for choice, count in self.rounds.items()}

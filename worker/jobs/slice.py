@@ -263,8 +263,9 @@ class Shift:
         if generation.finish_reason == "interrupted":
             self.give_back(claim)
         elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
-            tokens = generation.metrics.completion_tokens
-            log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
+            metrics = generation.metrics
+            chosen = {} if metrics.choices is None else {"chosen": str(metrics.choices)}
+            log.info("item done", **where, tokens=metrics.completion_tokens, seconds=round(took_s, 2), **chosen)
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
 
