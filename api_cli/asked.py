@@ -18,10 +18,14 @@ from api_cli.record import sentences
 from db import catalogue
 from db.errors import InputError
 from db.schedule import Schedule
-from db.specs import CellSpec, DrafterKind, JobKind, JobSpec, Translation
+from db.specs import WITHOUT_K, CellSpec, DrafterKind, JobKind, JobSpec, Translation
 
 #: A draft that costs nothing may be as long as a round can be; what it is not sure of it leaves out by itself.
-DEFAULT_K = dict.fromkeys(DrafterKind, 2) | {DrafterKind.OFF: 0, DrafterKind.LOOKUP: 16, DrafterKind.SUFFIX: 16}
+DEFAULT_K = (
+    dict.fromkeys(DrafterKind, 2) | dict.fromkeys(WITHOUT_K, 0) | {DrafterKind.LOOKUP: 16, DrafterKind.SUFFIX: 16}
+)
+#: Drafters that take the draft which comes with the target.
+DRAFTS_BY_DEFAULT = frozenset({DrafterKind.CROSS, DrafterKind.AUTO})
 MAX_NAME = 200
 _REPO_ID = re.compile(r"^[\w.-]+/[\w.-]+$")
 #: Endings of a name that cannot be a repo id's and so must be a path.
@@ -55,13 +59,13 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     Raises InputError for a combination that means nothing, ModelUnavailable where no target was named and none fits.
     """
     target, default_draft = _target(asked, model)
-    drafter = _drafter(asked, default_draft)
+    drafter = _drafter(asked)
     # Nobody chose a drafter: rows that run together do without.
     if asked.batch != 1 and asked.drafter is None and asked.draft is None and asked.ngram is None:
         drafter, default_draft = DrafterKind.OFF, None
     draft = asked.draft
-    if draft is None and drafter is DrafterKind.CROSS:
-        known = catalogue.entry(target)
+    if draft is None and drafter in DRAFTS_BY_DEFAULT:
+        known = catalogue.entry(target) if asked.drafter is not None else None
         draft = default_draft or (known.draft if known else None)
     translation = asked.translation
     if translation is None and drafter is DrafterKind.CROSS:
@@ -160,12 +164,12 @@ def _target(asked: Asked, model: str | None) -> tuple[str, str | None]:
     return chosen.name, chosen.draft
 
 
-def _drafter(asked: Asked, default_draft: str | None) -> DrafterKind:
+def _drafter(asked: Asked) -> DrafterKind:
     if asked.drafter is not None:
         return DrafterKind(asked.drafter)
-    if asked.ngram is not None and asked.draft is None:
-        return DrafterKind.NGRAM
-    return DrafterKind.CROSS if asked.draft is not None or default_draft is not None else DrafterKind.OFF
+    if asked.translation is None and asked.k is None:
+        return DrafterKind.AUTO
+    return DrafterKind.NGRAM if asked.ngram is not None and asked.draft is None else DrafterKind.CROSS
 
 
 def _ngram_path(name: str) -> str:

@@ -16,7 +16,18 @@ from api_cli.datasets import SHIPPED, DataSpec
 from api_cli.record import sentences
 from db.errors import InputError
 from db.groups import groups
-from db.specs import NEEDS_DRAFT, TAKES_DRAFT, TAKES_NGRAM, CellSpec, Decoding, DrafterKind, Dtype, Spec, Translation
+from db.specs import (
+    NEEDS_DRAFT,
+    TAKES_DRAFT,
+    TAKES_NGRAM,
+    WITHOUT_K,
+    CellSpec,
+    Decoding,
+    DrafterKind,
+    Dtype,
+    Spec,
+    Translation,
+)
 
 #: What an `exclude` rule may name, and where a cell has it.
 _RULE_KEYS = ("target", "draft", "drafter", "translation", "k", "temperature", "seed", "batch", "ngram")
@@ -169,7 +180,7 @@ def _axes(grid: Grid, kind: DrafterKind) -> tuple[Sequence[Any], ...]:
     return (
         grid.translations if kind is DrafterKind.CROSS else (None,),
         grid.ngrams or (None,) if kind in TAKES_NGRAM else (None,),
-        (0,) if off else grid.k or (DEFAULT_K[kind],),
+        (0,) if kind in WITHOUT_K else grid.k or (DEFAULT_K[kind],),
         # The first is the baseline's: plain decoding of one answer at a time.
         tuple(dict.fromkeys((1, *grid.batches))) if off else (1,),
         grid.temperatures,

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from bench import across, beside_mlx_lm, forms, host_time, ngrams, oracle
+from bench import across, beside_mlx_lm, forms, host_time, never_slower, ngrams, oracle, throughput
 from bench.report import Report, show
 from bench.timing import PAIRS
 from bench.workloads import REPLAY, SAMPLED
@@ -63,6 +63,8 @@ def full(target: Model) -> dict[int, Callable[[], Report]]:
         5: lambda: host_time.report(target.tokenizer, tokenizers),
         6: lambda: forms.report(target),
         7: lambda: ngrams.report(target, count=8, max_tokens=128),
+        8: lambda: never_slower.report(target, drafts["mini-draft-bytes"], items=16, max_tokens=64),
+        9: lambda: throughput.report(target, drafts["mini-draft-bytes"], pairs=10, together=8, max_tokens=48),
     }
 
 

@@ -66,6 +66,8 @@ class DrafterKind(enum.StrEnum):
     SUFFIX = "suffix"
     #: `suffix`, then n-grams, then a draft model, by what each promises.
     STAGED = "staged"
+    #: Each round whoever pays on the worker's machine, or nobody.
+    AUTO = "auto"
 
 
 class Translation(enum.StrEnum):
@@ -91,8 +93,10 @@ class Dtype(enum.StrEnum):
 
 
 NEEDS_DRAFT = frozenset({DrafterKind.NEURAL, DrafterKind.CROSS, DrafterKind.INTERSECT})
-TAKES_DRAFT = NEEDS_DRAFT | {DrafterKind.STAGED}
-TAKES_NGRAM = frozenset({DrafterKind.NGRAM, DrafterKind.STAGED})
+TAKES_DRAFT = NEEDS_DRAFT | {DrafterKind.STAGED, DrafterKind.AUTO}
+TAKES_NGRAM = frozenset({DrafterKind.NGRAM, DrafterKind.STAGED, DrafterKind.AUTO})
+#: Drafters that are not told how much to propose.
+WITHOUT_K = frozenset({DrafterKind.OFF, DrafterKind.AUTO})
 #: Drafters under which results may run together.
 BATCHES = frozenset({DrafterKind.OFF})
 
@@ -159,11 +163,11 @@ class CellSpec(Spec):
             raise ValueError(f"drafter {name} takes no n-gram file; leave --ngram out")
         if (self.translation is not None) != (self.drafter is DrafterKind.CROSS):
             raise ValueError(f"translation belongs to drafter cross: it is needed there and means nothing under {name}")
-        fits = self.k == 0 if self.drafter is DrafterKind.OFF else 1 <= self.k <= MAX_K
+        fits = self.k == 0 if self.drafter in WITHOUT_K else 1 <= self.k <= MAX_K
         if self.batch != 1 and self.drafter not in BATCHES:
             raise ValueError(f"results that run together (--batch) are decoded without a drafter, not under {name}")
         if not fits:
-            raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off, not {self.k} under {name}")
+            raise ValueError(f"k is 1 to {MAX_K} with a drafter and 0 under off and auto, not {self.k} under {name}")
         return self
 
     @property
@@ -172,7 +176,11 @@ class CellSpec(Spec):
         together = "" if self.batch == 1 else f"batch={self.batch or 'auto'}"
         if self.drafter is DrafterKind.OFF:
             return f"plain {together}".rstrip()
-        words = [self.drafter.value, self.translation.value if self.translation else "", f"k={self.k}"]
+        words = [
+            self.drafter.value,
+            self.translation.value if self.translation else "",
+            f"k={self.k}" if self.k else "",
+        ]
         words += [(source or "").rstrip("/").rsplit("/", 1)[-1] for source in (self.draft, self.ngram)]
         return " ".join(word for word in words if word)
 

@@ -23,7 +23,8 @@ from db.store import Store
 from worker import crash, logs
 from worker.engine.energy import Counter, Meter, NoCounter, open_counter
 from worker.jobs import slice as job_slice
-from worker.jobs.slice import LoadsModels, Shift, never
+from worker.jobs.needs import LoadsModels
+from worker.jobs.slice import Shift, never
 from worker.lock import exclusive
 from worker.machine import machine_name, worker_name
 from worker.parent import end_with_parent

@@ -67,16 +67,21 @@ INPUT_OPTIONS = _options(
 MODEL_OPTIONS = _options(
     click.option("--target", help="Model: a name of `nocka models`, a local folder, or a Hugging Face repo id."),
     click.option("--target-revision", help="Commit of that repo to pin."),
-    click.option("--draft", help="Smaller model that proposes tokens. Alone it means --drafter cross."),
+    click.option("--draft", help="Smaller model that proposes tokens."),
     click.option("--draft-revision", help="Commit of that repo to pin."),
     click.option(
         "--drafter",
         type=_choices(DrafterKind),
-        help="neural: a draft with the target's tokenizer; cross, intersect: one with any other; ngram, lookup, "
-        "suffix: no model; staged: suffix and ngram first, then a draft; off: plain decoding.",
+        help="auto (the default): each round whoever pays here, or nobody; neural: a draft with the target's "
+        "tokenizer; cross, intersect: one with any other; ngram, lookup, suffix: no model; staged: suffix and ngram "
+        "first, then a draft; off: plain decoding.",
     ),
-    click.option("--translation", type=_choices(Translation), help="Under cross. Default: context."),
-    click.option("--ngram", metavar="FILE", help="N-gram file (`nocka ngram build`). Alone it means --drafter ngram."),
+    click.option(
+        "--translation",
+        type=_choices(Translation),
+        help="Under cross, which it means if given alone. Default: context.",
+    ),
+    click.option("--ngram", metavar="FILE", help="N-gram file (`nocka ngram build`)."),
     click.option("--k", type=int, help="Tokens drafted in a round, 1 to 16. Default: 2; 16 for lookup and suffix."),
     click.option("--dtype", type=_choices(Dtype), default=Dtype.AUTO.value, show_default=True, help="Of the weights."),
     click.option(

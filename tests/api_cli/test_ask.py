@@ -32,7 +32,7 @@ def test_a_hit_is_shown_with_its_place_and_no_escape(nocka: Nocka, answered: str
     """Marked by stars where there is no colour."""
     result = nocka("search", "lodzi")
     assert result.exit_code == 0
-    assert f"{answered} raport-2.txt · answer (plain)" in result.stdout
+    assert f"{answered} raport-2.txt · answer (auto)" in result.stdout
     assert "**Łodzi**" in result.stdout and "\\x1b[31m do" in result.stdout
     assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
 
@@ -42,7 +42,7 @@ def test_hits_as_json_hold_the_text_as_it_is(nocka: Nocka, answered: str) -> Non
     result = nocka("search", '"do łodzi"', "--job", "last", "--json")
     assert "\x1b" not in result.stdout
     [hit] = json.loads(result.stdout)
-    assert (hit["job"], hit["custom_id"], hit["part"], hit["cell"]) == (answered, "raport-2.txt", "answer", "plain")
+    assert (hit["job"], hit["custom_id"], hit["part"], hit["cell"]) == (answered, "raport-2.txt", "answer", "auto")
     assert hit["snippet"].startswith("Stąd \x1b[31m **do Łodzi**")
     assert len(json.loads(nocka("search", "tresc raportu", "--json").stdout)) == 3
     assert len(json.loads(nocka("search", "tresc raportu", "--json", "--limit", 2).stdout)) == 2

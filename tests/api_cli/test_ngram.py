@@ -42,7 +42,12 @@ def ngram(tmp_path: Path) -> Path:
         (["--drafter", "staged", "--draft", "mini-draft", "--ngram", "pl.ngram"], "staged k=2 mini-draft pl.ngram"),
         (["--drafter", "intersect", "--draft", "mini-draft-bytes"], "intersect k=2 mini-draft-bytes"),
         (["--drafter", "ngram", "--ngram", "pl.ngram", "--k", 3], "ngram k=3 pl.ngram"),
-        (["--ngram", "pl.ngram"], "ngram k=2 pl.ngram"),
+        (["--ngram", "pl.ngram", "--k", 2], "ngram k=2 pl.ngram"),
+        (["--draft", "mini-draft-bytes", "--k", 2], "cross context k=2 mini-draft-bytes"),
+        (["--draft", "mini-draft-bytes", "--translation", "direct"], "cross direct k=2 mini-draft-bytes"),
+        ([], "auto"),
+        (["--ngram", "pl.ngram", "--draft", "mini-draft"], "auto mini-draft pl.ngram"),
+        (["--drafter", "auto"], "auto mini-draft-bytes"),
     ],
 )
 def test_every_drafter_can_be_asked_for(

@@ -28,7 +28,7 @@ def evaluated(claim: Claim) -> Finished | tuple[str, str]:
 
 @pytest.fixture
 def evaluation(nocka: Nocka, reports: Path, worker: PlayedWorker) -> str:
-    submitted = nocka("submit", reports, *MINI, "--draft", "mini-draft-bytes", "--compare-plain")
+    submitted = nocka("submit", reports, *MINI, "--draft", "mini-draft-bytes", "--k", 2, "--compare-plain")
     assert worker.end(evaluated) == 6
     return submitted.stdout.strip()
 

@@ -26,7 +26,7 @@ def test_submit_prints_the_id_and_stores_what_was_asked(broker: redis.Redis, noc
         (cell,) = client.cells(job.id)
         first = next(client.results(job.id))
     assert (job.name, job.counts.waiting) == ("raporty", 3)
-    assert cell.label == "cross context k=2 mini-draft-bytes"
+    assert cell.label == "auto mini-draft-bytes"
     assert (cell.decoding.max_tokens, cell.decoding.seed, cell.decoding.stop) == (20, 7, ("a", "b"))
     assert first.item is not None
     assert [turn.content for turn in first.item.messages or ()] == ["Zwięźle.", "Streść: Treść raportu 1."]
@@ -49,15 +49,17 @@ def test_submit_without_a_broker_is_safe(nocka: Nocka, reports: Path) -> None:
         (["--target", "{tmp}"], "config.json"),
         ([*MINI, "--drafter", "neural"], "--draft NAME"),
         ([*MINI, "--drafter", "off", "--draft", "mini-draft"], "no draft model"),
-        ([*MINI, "--translation", "naive"], "translation"),
+        ([*MINI, "--translation", "naive"], "--draft NAME"),
+        ([*MINI, "--drafter", "auto", "--translation", "naive"], "translation"),
+        ([*MINI, "--drafter", "auto", "--k", "2"], "0 under off and auto"),
         ([*MINI, "--drafter", "neural", "--draft", "mini-draft", "--translation", "naive"], "translation"),
-        ([*MINI, "--k", "2"], "k is 1 to 16"),
+        ([*MINI, "--k", "2"], "--draft NAME"),
         ([*MINI, "--draft", "mini-draft-bytes", "--k", "0"], "k is 1 to 16"),
         ([*MINI, "--draft", "mini-draft-bytes", "--k", "17"], "17"),
         ([*MINI, "--max-tokens", "0"], "max_tokens"),
         ([*MINI, "--top-p", "2"], "top_p"),
         ([*MINI, "--temperature", "nan"], "temperature"),
-        ([*MINI, "--compare-plain"], "--draft NAME"),
+        ([*MINI, "--drafter", "off", "--compare-plain"], "--draft NAME"),
         ([*MINI, "--target-revision", "abc"], "--target-revision"),
         ([*MINI, "--draft-revision", "abc"], "--draft-revision"),
         ([*MINI, "--raw", "--system", "x"], "--raw"),
@@ -148,7 +150,7 @@ def test_the_lines_model_is_taken_when_it_is_known_and_noted_when_it_is_not(nock
     taken, noted = nocka("submit", known), nocka("submit", unknown, *MINI)
 
     assert (taken.exit_code, noted.exit_code) == (0, 0)
-    assert "mini-target (plain)" in taken.stderr
+    assert "mini-target (auto)" in taken.stderr
     assert "gpt-4o-mini; mini-target answers" in noted.stderr
 
 

@@ -39,7 +39,7 @@ class Nothing:
     blank = False
     config: dict[str, Any] = {}
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, asked: Request) -> Nothing:
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, costs: object, asked: Request) -> Nothing:
         return self
 
     def recall(self, texts: Iterable[str]) -> None:

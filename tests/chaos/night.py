@@ -25,7 +25,19 @@ from worker.blas import worker_environment
 HERE = Path(__file__).parent
 NOCKA = str(Path(sys.executable).with_name("nocka"))
 #: The shipped model that answers the quickest, for answers of a few tokens.
-SUBMIT = ("--target", "mini-draft", "--max-tokens", "6", "--temperature", "0.7", "--seed", "7", "--raw")
+SUBMIT = (
+    "--target",
+    "mini-draft",
+    "--drafter",
+    "off",
+    "--max-tokens",
+    "6",
+    "--temperature",
+    "0.7",
+    "--seed",
+    "7",
+    "--raw",
+)
 FINISHED_WITHIN_S = 240.0
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine.conftest import FILTERED, GREEDY, TEXTS, WARM, ask, mini
 from worker.engine.build import Models
+from worker.engine.cost import Costs
 from worker.engine.decode import Decoder
 from worker.engine.drafters.base import MAX_PROPOSED, Drafter, Remembers
 from worker.engine.model import Model
@@ -32,8 +33,19 @@ KINDS = {
     "staged": Drafting(drafter="staged", k=2),
     "staged-ngram": Drafting(drafter="staged", ngram="FILE", k=2),
     "staged-neural": Drafting(drafter="staged", draft=TARGET, k=2),
+    "auto": Drafting(drafter="auto", ngram="FILE"),
+    "auto-neural": Drafting(drafter="auto", draft=TARGET),
+    "auto-cross": Drafting(drafter="auto", draft=FOREIGN),
     "staged-cross": Drafting(drafter="staged", draft=FOREIGN, ngram="FILE", k=2),
 }
+#: As if drafting and verifying cost next to nothing, so that everything is tried.
+CHEAP = Costs(
+    plain=((128, 0.01),),
+    verify=((128, ((1, 0.01), (17, 0.011))),),
+    propose=dict.fromkeys(("neural", "cross", "suffix", "ngram"), ((1, 1e-4), (8, 1e-3))),
+    prefill_token_s=1e-5,
+    draft_prefill_token_s=1e-6,
+)
 REQUESTS = [
     ask(TEXTS[1] * 2, GREEDY, 32),
     ask(TEXTS[1] * 2, WARM, 20),
@@ -58,7 +70,7 @@ def decoder(models: Models, ngram: Path, request: pytest.FixtureRequest) -> Deco
     drafting = KINDS[request.param]
     if drafting.ngram is not None:
         drafting = Drafting(drafter=drafting.drafter, draft=drafting.draft, ngram=str(ngram), k=drafting.k)
-    return models.decoder(TARGET, drafting, memory=request.node.name)
+    return models.decoder(TARGET, drafting, memory=request.node.name, costs=lambda draft: CHEAP)
 
 
 @pytest.fixture(scope="module")

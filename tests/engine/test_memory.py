@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from mlx.utils import tree_flatten
 
 from tests.engine.conftest import GREEDY, TEXTS, ask, mini
+from tests.engine.test_drafter_contract import CHEAP
 from tests.engine.texts import few
 from worker.engine.build import Models
 from worker.engine.context import Context
+from worker.engine.cost import Costs
 from worker.engine.errors import ModelTooLarge, TextTooLarge
 from worker.engine.memory import Asked, Size, fit, layers_bytes
 from worker.engine.model import load, size_of
@@ -122,33 +124,48 @@ def test_without_room_for_the_draft_it_goes_and_the_result_says_so(models: Model
     """The same text, from the target alone; with a byte more there is a draft; nothing is loaded in vain."""
     needed = needed_bytes(DRAFT)
     scarce, enough = Models(lambda: needed - 1), Models(lambda: needed)
-    alone = scarce.decoder(TARGET, NEURAL, "cell", REQUEST).generate(REQUEST)
-    drafted = enough.decoder(TARGET, NEURAL, "cell", REQUEST).generate(REQUEST)
+    alone = scarce.decoder(TARGET, NEURAL, "cell", asked=REQUEST).generate(REQUEST)
+    drafted = enough.decoder(TARGET, NEURAL, "cell", asked=REQUEST).generate(REQUEST)
 
     assert {TARGET} == set(scarce._loaded) and {TARGET, DRAFT} == set(enough._loaded)
     assert alone.tokens == drafted.tokens == models.decoder(TARGET, Drafting()).generate(REQUEST).tokens
     assert not alone.metrics.rounds and (alone.metrics.off_reason or "").startswith("no draft: all would take 0.0")
     assert drafted.metrics.rounds and drafted.metrics.off_reason is None
-    assert scarce.decoder(TARGET, Drafting(), "plain", REQUEST).generate(REQUEST).metrics.off_reason is None
+    assert scarce.decoder(TARGET, Drafting(), "plain", asked=REQUEST).generate(REQUEST).metrics.off_reason is None
 
 
 def test_drafts_that_need_no_model_stay() -> None:
     """Of a staged drafter the model goes, and the rest still proposes."""
     models = Models(lambda: needed_bytes(DRAFT) - 1)
     staged = Drafting(drafter="staged", draft=DRAFT, k=2)
-    metrics = models.decoder(TARGET, staged, "cell", REQUEST).generate(REQUEST).metrics
+    metrics = models.decoder(TARGET, staged, "cell", asked=REQUEST).generate(REQUEST).metrics
 
     assert {TARGET} == set(models._loaded)
     assert metrics.rounds and "no draft" in (metrics.off_reason or "")
+
+
+def test_the_controller_goes_on_without_it() -> None:
+    """`auto` asks for the costs of what there is, and what needs no model is still among its choices."""
+    models, priced = Models(lambda: needed_bytes(DRAFT) - 1), list[ModelRef | None]()
+
+    def costs(draft: ModelRef | None) -> Costs:
+        priced.append(draft)
+        return CHEAP
+
+    auto = Drafting(drafter="auto", draft=DRAFT)
+    metrics = models.decoder(TARGET, auto, "cell", costs, REQUEST).generate(REQUEST).metrics
+
+    assert [None] == priced and {TARGET} == set(models._loaded)
+    assert metrics.choices is not None and "no draft" in (metrics.off_reason or "")
 
 
 def test_a_draft_that_no_longer_fits_makes_room() -> None:
     """A longer text of the same cell is decoded without it, and it is let go of."""
     short = dataclasses.replace(REQUEST, max_tokens=4)
     models = Models(lambda: needed_bytes(None) + size_of(DRAFT).weights_bytes - 1)
-    assert models.decoder(TARGET, NEURAL, "cell", short).generate(short).metrics.rounds
+    assert models.decoder(TARGET, NEURAL, "cell", asked=short).generate(short).metrics.rounds
     assert {TARGET, DRAFT} == set(models._loaded)
-    assert models.decoder(TARGET, NEURAL, "cell", REQUEST).off_reason
+    assert models.decoder(TARGET, NEURAL, "cell", asked=REQUEST).off_reason
     assert {TARGET} == set(models._loaded)
 
 
@@ -156,7 +173,7 @@ def test_a_draft_that_no_longer_fits_makes_room() -> None:
 def test_fewer_rows_where_more_do_not_fit(rows: int) -> None:
     """As many as there is memory for, and the configuration says so."""
     models = Models(lambda: needed_bytes(None, rows))
-    batch = models.batch(TARGET, Sized(rows=4, why="asked for"), "cell", REQUEST)
+    batch = models.batch(TARGET, Sized(rows=4, why="asked for"), "cell", asked=REQUEST)
 
     assert rows == batch.size == batch.config["batch"]["rows"]
     assert batch.config["batch"]["why"].startswith(f"asked for; {rows} of 4 rows: all would take 0.")
@@ -166,15 +183,15 @@ def test_what_does_not_fit_at_all_is_refused_before_it_is_loaded() -> None:
     """A text without room for its cache, and a target without room for its weights; each says what to do."""
     models = Models(lambda: needed_bytes(None) - 1)
     with pytest.raises(TextTooLarge, match=r"may have 3\d\d tokens, .* shorten the text, lower max_tokens"):
-        models.decoder(TARGET, NEURAL, "cell", REQUEST)
+        models.decoder(TARGET, NEURAL, "cell", asked=REQUEST)
     small = Models(lambda: size_of(TARGET).weights_bytes - 1)
     with pytest.raises(
         ModelTooLarge, match=r"the weights of .*mini-target take 0\.04 GiB and models may take 0\.04 GiB"
     ):
-        small.batch(TARGET, None, "cell", REQUEST)
+        small.batch(TARGET, None, "cell", asked=REQUEST)
     with pytest.raises(ModelTooLarge, match="no draft: all would take"):
-        Models(lambda: size_of(TARGET).weights_bytes + size_of(TARGET).cache_bytes(1100)).pair(TARGET, DRAFT)
+        Models(lambda: size_of(TARGET).weights_bytes + size_of(DRAFT).weights_bytes // 2).pair(TARGET, DRAFT)
     assert not models._loaded and not small._loaded
     short = Request(custom_id="a", text="Litwo", max_tokens=3)
 
-    assert 3 >= len(models.decoder(TARGET, NEURAL, "cell", short).generate(short).tokens)
+    assert 3 >= len(models.decoder(TARGET, NEURAL, "cell", asked=short).generate(short).tokens)

@@ -28,7 +28,10 @@ TARGET, OTHER = mini("mini-draft"), mini("mini-draft-polish")
 RULES = "Odpowiadaj po polsku, krótko i rzeczowo, w trzech zdaniach. Nie zmyślaj liczb ani nazwisk."
 QUESTIONS = ["Jak otworzyć arkusz?", "Jak zamknąć okno?", "Wymień trzy rzeki: Wisła, Odra"]
 
-readings = st.lists(st.integers(0, 2), max_size=60)
+#: Readings that often begin alike, for long or for short.
+readings = st.lists(st.sampled_from([[0] * 17, [1] * 12, [0] * 3, [1]]), max_size=5).map(
+    lambda parts: [token for part in parts for token in part]
+)
 
 
 def asked(rules: str, question: str, sampling: Sampling = GREEDY, max_tokens: int = 12) -> Request:
@@ -47,6 +50,7 @@ def alone(target: Model, request: Request) -> tuple[int, ...]:
     return Decoder(target, None, 0, {}).generate(request).tokens
 
 
+@few
 @given(ids=readings, held=st.lists(st.tuples(readings, st.integers(0, 40), st.booleans()), max_size=5))
 def test_a_plan_begins_with_the_longest_beginning_that_can_be_had(
     ids: list[int], held: list[tuple[list[int], int, bool]]

@@ -49,7 +49,7 @@ class EchoModels:
         self._on_half = on_half
         self._remembered: set[str] = set()
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, asked: Request) -> EchoDecoder:
+    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, costs: object, asked: Request) -> EchoDecoder:
         if target.source == "absent" and not (self._home / "mended").exists():
             raise ModelNotLoadable("needs 99 GB, there are 2; type: nocka models")
         if target.source == "broken":

@@ -14,9 +14,10 @@ from typing import Any
 import mlx.core as mx
 
 from worker.engine.batch import Batch
-from worker.engine.calibrate import CONTEXTS, FORWARDS
 from worker.engine.context import Context
+from worker.engine.cost import Costs
 from worker.engine.decode import Decoder
+from worker.engine.drafters.auto import AutoDrafter
 from worker.engine.drafters.base import Drafter, Remembers
 from worker.engine.drafters.cross import CrossDrafter
 from worker.engine.drafters.intersect import IntersectDrafter
@@ -39,8 +40,11 @@ from worker.engine.values import Drafting, ModelRef, Request
 REMEMBERING = 16
 #: Prompts that were read may take one part in so many of the memory that the weights leave.
 PREFIXES_PART = 8
-#: Tokens of context behind which a pair is measured, and what is read there.
-MEASURED_TOKENS = max(CONTEXTS) + max(FORWARDS)
+
+
+def unmeasured(draft: ModelRef | None) -> Costs | None:
+    """The default for *costs*: nothing was measured."""
+    return None
 
 
 class Models:
@@ -58,13 +62,20 @@ class Models:
         #: What the last request's cache may take.
         self._cache_bytes = 0
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "", asked: Request | None = None) -> Decoder:
+    def decoder(
+        self,
+        target: ModelRef,
+        drafting: Drafting,
+        memory: str = "",
+        costs: Callable[[ModelRef | None], Costs | None] = unmeasured,
+        asked: Request | None = None,
+    ) -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
 
         What its drafter remembers belongs to *memory*, and so do the beginnings of prompts that were read: equal
-        configurations under different names share nothing, and without a name no prompt is kept. Where there is no
-        memory for the draft beside *asked*, it goes without, and says so.
-        Raises ModelNotLoadable, DraftMismatch, ModelTooLarge or TextTooLarge.
+        configurations under different names share nothing, and without a name no prompt is kept. *costs* of the target
+        with its draft are asked for where a drafter goes by them. Where memory does not suffice for the draft beside
+        *asked*, it goes without, and says so. Raises ModelNotLoadable, DraftMismatch, ModelTooLarge or TextTooLarge.
         """
         made = self._fit(target, drafting.draft, asked)
         if made is not None and drafting.draft is not None and made.asked.draft is None:
@@ -80,7 +91,11 @@ class Models:
             self._target = target
         model = self._model(target)
         draft = None if drafting.draft is None else self._model(drafting.draft)
-        drafter = _drafter(model, draft, drafting)
+        drafter = (
+            _auto(model, draft, drafting, costs(drafting.draft))
+            if drafting.drafter == "auto"
+            else _drafter(model, draft, drafting)
+        )
         decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
         decoder.prefixes, decoder.off_reason = self._prefixes_of(model, memory), off_reason
         if isinstance(drafter, Remembers):
@@ -117,7 +132,8 @@ class Models:
 
         Raises ModelNotLoadable, ModelTooLarge or TextTooLarge.
         """
-        made = self._fit(target, draft, Request(custom_id="", text="a", max_tokens=MEASURED_TOKENS))
+        # Short, so that whatever can be decoded with the draft can be measured too.
+        made = self._fit(target, draft, Request(custom_id="", text="a", max_tokens=1))
         if made is not None and draft is not None and made.asked.draft is None:
             raise ModelTooLarge(f"{target.source} and {draft.source}: {made.why}")
         if target != self._target:
@@ -183,7 +199,7 @@ class Models:
 
 def _without_draft(drafting: Drafting) -> Drafting:
     """What is left of *drafting* without its model."""
-    return dataclasses.replace(drafting, draft=None) if drafting.drafter == "staged" else Drafting()
+    return dataclasses.replace(drafting, draft=None) if drafting.drafter in ("auto", "staged") else Drafting()
 
 
 def _drafter(target: Model, draft: Model | None, drafting: Drafting) -> Drafter | None:
@@ -201,11 +217,26 @@ def _drafter(target: Model, draft: Model | None, drafting: Drafting) -> Drafter 
             free: list[Drafter] = [SuffixDrafter(), *([] if ngram is None else [ngram])]
             if draft is None:
                 return StagedDrafter(free)
-            kind = "neural" if draft.tokenizer.table == target.tokenizer.table else "cross"
-            return StagedDrafter(free, _model_drafter(target, draft, kind), draft.size_bytes / target.size_bytes)
+            _, drafter = _best_of(target, draft)
+            return StagedDrafter(free, drafter, draft.size_bytes / target.size_bytes)
         case "neural" | "cross" | "intersect" if draft is not None:
             return _model_drafter(target, draft, drafting.drafter, drafting.translation)
     raise DraftMismatch(f"this worker cannot build the drafter {drafting}; is it older than the client?")
+
+
+def _auto(target: Model, draft: Model | None, drafting: Drafting, costs: Costs | None) -> Drafter:
+    if costs is None:  # nothing can draft for this target, which the decoder says: any drafter will do
+        return LookupDrafter()
+    free: dict[str, Drafter] = {"suffix": SuffixDrafter()}
+    if drafting.ngram is not None:
+        free["ngram"] = NgramDrafter(_ngram(target, Path(drafting.ngram)))
+    return AutoDrafter(free, None if draft is None else _best_of(target, draft), costs)
+
+
+def _best_of(target: Model, draft: Model) -> tuple[str, Drafter]:
+    """The kind of drafter that *draft* is best as, and one."""
+    kind = "neural" if draft.tokenizer.table == target.tokenizer.table else "cross"
+    return kind, _model_drafter(target, draft, kind)
 
 
 def _model_drafter(target: Model, draft: Model, kind: str, translation: str | None = None) -> Drafter:

@@ -23,6 +23,11 @@ CLEAR_EVERY_TOKENS = 256
 REWIND_TOKENS = 256
 
 
+def always() -> bool:
+    """The default for *stays*."""
+    return True
+
+
 class Context:
     """What one model has read. `tokens` and the cache always have the same length, skipped tokens aside."""
 
@@ -158,23 +163,25 @@ class Context:
             drawn.append(choose(self.append(drawn[-1]), len(self)))
         return mx.concatenate(drawn)
 
-    def stream(self, token: int, count: int, choose: Choose) -> Iterator[int]:
+    def stream(self, token: int, count: int, choose: Choose, stays: Callable[[], bool] = always) -> Iterator[int]:
         """Read *token* and yield up to *count* tokens drawn one after the other, one step computed ahead.
 
-        This is plain decoding, double-buffered. At the end all but the last yielded token are read.
+        This is plain decoding, double-buffered. *stays* is asked between tokens, while the next one is computed: that
+        one is the last where it says no. At the end all but the last yielded token are read.
         """
         drawn = choose(self.append([token])[-1:], len(self))
         mx.async_eval(drawn)  # type: ignore[no-untyped-call]
         for index in range(count):
             ahead = None
-            if index + 1 < count:
+            if index + 1 < count and (index == 0 or stays()):
                 ahead = choose(self.append(drawn), len(self))
                 mx.async_eval(ahead)  # type: ignore[no-untyped-call]
             yield int(drawn.item())  # type: ignore[arg-type]
             if index % CLEAR_EVERY_TOKENS == CLEAR_EVERY_TOKENS - 1:
                 mx.clear_cache()
-            if ahead is not None:
-                drawn = ahead
+            if ahead is None:
+                return
+            drawn = ahead
 
     def check(self) -> None:
         """Assert that cache and tokens agree in every layer."""

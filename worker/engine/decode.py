@@ -9,13 +9,14 @@ from typing import Any
 
 import mlx.core as mx
 
-from worker.engine.drafters.base import MAX_PROPOSED, Drafter, Remembers
+from worker.engine.context import always
+from worker.engine.drafters.base import MAX_PROPOSED, Chooses, Drafter, Remembers
 from worker.engine.emit import Emitter
 from worker.engine.errors import PromptNotUsable, PromptTooLong
 from worker.engine.model import Model
 from worker.engine.prefix import Opening, forgetful
 from worker.engine.sampling import Sampler
-from worker.engine.values import Generation, Metrics, Request, Round
+from worker.engine.values import Choices, Generation, Metrics, Request, Round
 from worker.engine.verify import verify
 
 
@@ -73,6 +74,8 @@ class Decoder:
                 run.speculate(drafter, self._k)
                 drafter.finish(run.tokens)
                 self.blank = False
+                if isinstance(drafter, Chooses):
+                    run.choices = drafter.choices()
         self.prefixes.close(run.context)
         return run.generation()
 
@@ -108,6 +111,7 @@ class Run:
         self.tokens = list(prompt)
         self.off_reason: str | None = None
         self._opening = opening
+        self.choices: Choices | None = None
         self._prompt_tokens = len(prompt)
         self._sampler = sampler
         self._seen = sampler.seen(prompt)
@@ -129,19 +133,24 @@ class Run:
         self._times.prefill_s = self._decoding - self._started
         return going
 
-    def plain(self) -> None:
-        """Decode without a drafter."""
-        for token in self.context.stream(self.tokens[-1], self._emitter.left, self._choose_next):
+    def plain(self, stays: Callable[[], bool] = always) -> bool:
+        """Decode without a drafter for as long as *stays* says; whether the answer goes on behind it."""
+        for token in self.context.stream(self.tokens[-1], self._emitter.left, self._choose_next, stays):
             if not self._emit([token]) or self._interrupted():
-                break
+                return False
+        return True
 
     def speculate(self, drafter: Drafter, k: int) -> None:
         """Decode round by round: propose, read and draw in one forward, keep what stands, forget the rest."""
         going = True
+        chooser = drafter if isinstance(drafter, Chooses) else None
         while going and not self._interrupted():
             started = time.perf_counter()
             draft = drafter.propose(self.tokens, k, min(self._emitter.left - 1, MAX_PROPOSED))
             drafted = time.perf_counter()
+            if chooser is not None and not draft.draft_tokens:
+                going = self.plain(lambda: chooser.stays(self.tokens))
+                continue
             proposal = self._in_vocabulary(draft.tokens)
             logits = self.context.append(mx.concatenate([mx.array([self.tokens[-1]], dtype=mx.int32), proposal]))
             own = self._sampler.choose(logits, len(self.tokens), self._seen, proposal)
@@ -173,6 +182,7 @@ class Run:
             peak_memory_bytes=int(mx.get_peak_memory()),
             rounds=tuple(self._rounds),
             off_reason=self.off_reason,
+            choices=self.choices,
         )
         return Generation(
             text=self._emitter.text,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -75,8 +75,13 @@ class Draft:
     draft_tokens: int = 0
     #: Seconds spent on the host between the two vocabularies.
     translate_s: float = 0.0
-    #: How many of `tokens` the drafter expects to stand, where it can tell.
-    expected: float | None = None
+    #: For each of `tokens` the chance that it and all before it stand, where the drafter can tell.
+    chances: tuple[float, ...] = ()
+
+    @property
+    def expected(self) -> float:
+        """How many of `tokens` the drafter expects to stand; 0 where it cannot tell."""
+        return sum(self.chances)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,6 +116,26 @@ class Shared:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What was chosen in a generation whose drafter chooses by itself, and why."""
+
+    #: By choice (`plain`, `cross k=2`, `suffix`): its rounds, a plain token counted as one.
+    rounds: Mapping[str, int]
+    #: As `off: 31 % acceptance, needs 41 %`.
+    reason: str
+
+    def __str__(self) -> str:
+        every = max(1, sum(self.rounds.values()))
+        shares = (f"{choice} {100 * count / every:.0f} %" for choice, count in self.rounds.items())
+        return f"{', '.join(shares)} ({self.reason})"
+
+    def as_json(self) -> dict[str, Any]:
+        every = sum(self.rounds.values())
+        shares = {choice: round(count / every, 4) for choice, count in self.rounds.items()}
+        return {"rounds": dict(self.rounds), "shares": shares, "reason": self.reason}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Metrics:
     """The figures of one generation. Seconds are wall time; in a batch, each forward's time is shared by its rows."""
 
@@ -130,6 +155,8 @@ class Metrics:
     rounds: Sequence[Round]
     #: Why speculation was off, or without its draft model, although asked for; None where it was as asked.
     off_reason: str | None = None
+    #: None where nothing was chosen.
+    choices: Choices | None = None
     #: None where it ran alone.
     batch: Shared | None = None
     #: What it took, in a batch its share; None where the machine does not tell.
@@ -206,5 +233,6 @@ class Metrics:
             "idle_w": self.idle_w,
             "thermal": self.thermal,
             "low_power": self.low_power,
+            "choices": None if self.choices is None else self.choices.as_json(),
             "batch": None if self.batch is None else dataclasses.asdict(self.batch),
         }

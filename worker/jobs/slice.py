@@ -11,9 +11,9 @@ import dataclasses
 import datetime as dt
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import redis
 import structlog
@@ -23,18 +23,16 @@ from db.records import Claim, Finished
 from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
-from worker.engine.drafters.base import Drafter
+from worker.engine.cost import Costs
 from worker.engine.energy import Meter
 from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether, TextTooLarge
-from worker.engine.model import Model
-from worker.engine.rows import Sized
-from worker.engine.tokenizer import Tokenizer
-from worker.engine.values import Drafting, Generation, ModelRef, Request
+from worker.engine.values import Generation, ModelRef
 from worker.jobs import batch as together
 from worker.jobs import calibration, ngram
 from worker.jobs.corpus import CorpusError
 from worker.jobs.evaluation import scores
 from worker.jobs.generation import drafting, finished, request
+from worker.jobs.needs import LoadsModels
 from worker.models_path import target_ref
 from worker.on_done import tell_ended
 from worker.wakeups import Wakeups
@@ -52,29 +50,6 @@ log = structlog.get_logger("worker")
 def never(begun: int) -> bool:
     """A worker that is not worn out by what it did."""
     return False
-
-
-class Decodes(Protocol):
-    """As `worker.engine.decode.Decoder`."""
-
-    config: dict[str, Any]
-    blank: bool
-
-    def recall(self, texts: Iterable[str]) -> None: ...
-
-    def generate(self, request: Request, *, interrupted: Callable[[], bool]) -> Generation: ...
-
-
-class LoadsModels(Protocol):
-    """As `worker.engine.build.Models`."""
-
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str, asked: Request) -> Decodes: ...
-
-    def batch(self, target: ModelRef, sized: Sized | None, memory: str, asked: Request) -> together.Decodes: ...
-
-    def tokenizer(self, target: ModelRef) -> Tokenizer: ...
-
-    def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]: ...
 
 
 class Shift:
@@ -208,12 +183,17 @@ class Shift:
 
     def alone(self, claim: Claim, why: str | None = None) -> None:
         """Run one result by itself; *why*, where its cell asks for several at once."""
-        decoder = self._loaded(
-            claim,
-            lambda: self._models.decoder(
-                target_ref(claim.cell), drafting(claim.cell), f"cell {claim.cell_id}", request(claim)
-            ),
-        )
+        cell, memory = claim.cell, f"cell {claim.cell_id}"
+        try:
+            decoder = self._loaded(
+                claim,
+                lambda: self._models.decoder(
+                    target_ref(cell), drafting(cell), memory, lambda draft: self._costs(claim, draft), request(claim)
+                ),
+            )
+        except Unwanted:
+            self.give_back(claim)
+            return
         if decoder is None:
             return
         window, began_at = self.meter.open(), time.monotonic()
@@ -229,16 +209,27 @@ class Shift:
             config = decoder.config if why is None else {**decoder.config, "batch": {"rows": 1, "why": why}}
             self.commit(claim, window.measured(generation), config, time.monotonic() - began_at)
 
+    def _costs(self, claim: Claim, draft: ModelRef | None) -> Costs | None:
+        """What the target of *claim*'s cell and *draft*, if it has room, cost here, measured now where nobody did.
+
+        Raises Unwanted.
+        """
+        progress = _Progress(self.store, claim, _Interrupt(self, claim))
+        cell = claim.cell if draft is not None else claim.cell.model_copy(update={"draft": None})
+        return calibration.costs_of(self.store, self._models, cell, self.worker.partition("/")[0], progress)
+
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
         """What *load* loads; None where it cannot, and the result or the whole job has failed."""
         try:
             return load()
-        except NotTogether:  # no reason to fail: its results run one by one
+        except (NotTogether, Unwanted):  # no reason to fail: its results run one by one, or nobody wants them now
             raise
         except TextTooLarge as error:  # another text of the job may fit
             self.fail(claim, error)
         except (EngineError, ModelUnavailable) as error:
             self._fail_job(claim, error.code, str(error))
+        except NockaError:  # the store's own trouble
+            raise
         except Exception as error:  # whatever a model's files make their loader raise
             log.error("a model could not be loaded", **_where(claim), kind=type(error).__name__, at=_frames(error))
             self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
@@ -265,8 +256,9 @@ class Shift:
         if generation.finish_reason == "interrupted":
             self.give_back(claim)
         elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
-            tokens = generation.metrics.completion_tokens
-            log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
+            metrics = generation.metrics
+            chosen = {} if metrics.choices is None else {"chosen": str(metrics.choices)}
+            log.info("item done", **where, tokens=metrics.completion_tokens, seconds=round(took_s, 2), **chosen)
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 from worker.engine.sampling import Sampler
-from worker.engine.values import Draft, Request
+from worker.engine.values import Choices, Draft, Request
 
 #: At most this many target tokens are proposed in a round, whatever the drafter.
 MAX_PROPOSED = 16
@@ -26,6 +26,17 @@ class Drafter(Protocol):
 
     def finish(self, tokens: Sequence[int]) -> None:
         """End the request with all its *tokens*, prompt and answer. A drafter with a memory learns from them here."""
+
+
+@runtime_checkable
+class Chooses(Drafter, Protocol):
+    """A drafter that plans each round by itself. Where it proposes nothing, plain decoding goes on for a while."""
+
+    def stays(self, tokens: Sequence[int]) -> bool:
+        """Whether plain decoding should go on behind *tokens*. One more token is being computed then."""
+
+    def choices(self) -> Choices:
+        """What it chose in the last request, once that has finished."""
 
 
 @runtime_checkable

@@ -14,10 +14,7 @@ MIN_CHANCE = 0.1
 
 
 class NgramDrafter:
-    """Proposes the likeliest next token up to k times over, backing off to shorter contexts while one was seen.
-
-    `expected` is the sum of the chances that all tokens so far stand.
-    """
+    """Proposes the likeliest next token up to k times over, backing off to shorter contexts while one was seen."""
 
     def __init__(self, model: NgramFile) -> None:
         self._model = model
@@ -28,16 +25,16 @@ class NgramDrafter:
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
         context = list(tokens[1 - self._model.order :])
         read = len(context)
-        chance, expected = 1.0, 0.0
+        chance, chances = 1.0, []
         while len(context) - read < min(k, limit, MAX_PROPOSED):
             guess = self._model.guess(context)
             if guess is None or chance * guess.share < MIN_CHANCE:
                 break
             chance *= guess.share
-            expected += chance
+            chances.append(chance)
             context.append(guess.token)
         proposal = context[read:]
-        return Draft(tuple(proposal), len(proposal), expected=expected)
+        return Draft(tuple(proposal), len(proposal), chances=tuple(chances))
 
     def finish(self, tokens: Sequence[int]) -> None:
         """Nothing is remembered."""

@@ -35,7 +35,7 @@ class _Stage:
 
     def promise(self, draft: Draft) -> float:
         """How many tokens of *draft* will stand, going by how many did of what it expected."""
-        return (draft.expected or 0.0) * (self.stood + 1) / (self.expected + 1)
+        return draft.expected * (self.stood + 1) / (self.expected + 1)
 
     def usual(self, k: int) -> float:
         """How many tokens of a draft of *k* stand, half of them before anything is known."""
@@ -87,7 +87,7 @@ class StagedDrafter:
             if stage is not chosen:
                 stage.forget()
         if draft.draft_tokens:
-            chosen.learn(draft.expected or 0.0, stood)
+            chosen.learn(draft.expected, stood)
 
     def finish(self, tokens: Sequence[int]) -> None:
         for stage in self._free:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 
 from worker.engine.drafters.base import MAX_PROPOSED
@@ -20,25 +22,25 @@ KEPT = 0.98
 class SuffixDrafter:
     """Proposes the commonest way on from where the last tokens stood before, in this request or an earlier answer.
 
-    A match of m tokens is trusted for m tokens. `expected` is the sum of the shares that went the whole way so far,
-    times what stood of such sums before, after matches of that length.
+    A match of m tokens is trusted for m tokens. The chance of each is the share of places that went its way, times what
+    came of such shares before, after matches of that length: of a proposal's first token, and of the later ones.
     """
 
     def __init__(self, remembered_tokens: int = REMEMBERED_TOKENS) -> None:
         self._answers = History(remembered_tokens)
-        # By length of match: the sums, and what stood of them.
-        self._summed: dict[int, float] = {}
-        self._stood: dict[int, float] = {}
+        # By length of match and whether it is a proposal's first token: the shares, and how often it came so.
+        self._shares: dict[tuple[int, bool], float] = {}
+        self._came: dict[tuple[int, bool], float] = {}
 
     def start(self, request: Request, prompt: Sequence[int], sampler: Sampler, interrupted: Callable[[], bool]) -> None:
         self._own = History(len(prompt) + request.max_tokens + 2 * REACH)
         self._own.extend(prompt)
         self._prompt_tokens = self._read = len(prompt)
-        # The last proposal's length of match and its sum.
-        self._last = 0, 0.0
+        # The last proposal: its length of match, its tokens and their shares.
+        self._last: tuple[int, list[int], list[float]] = 0, [], []
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
-        self._learn(len(tokens) - self._read - 1)
+        self._learn(tokens[self._read :])
         self._own.extend(tokens[self._read :])
         self._read = len(tokens)
         last = last_tokens(tokens)
@@ -50,17 +52,28 @@ class SuffixDrafter:
         for history, found in ((self._own, own), (self._answers, past)):
             if found.matched == matched:
                 ways += [way for place in found.places if (way := history.ahead(place, length))]
-        proposal, summed = commonest_way(ways, length)
-        self._last = matched, summed
-        trust = (self._stood.get(matched, 0.0) + 1) / (self._summed.get(matched, 0.0) + 1)
-        return Draft(tuple(proposal), len(proposal), expected=summed * trust)
+        proposal, shares = commonest_way(ways, length)
+        self._last = matched, proposal, shares
+        trusts = (self._trust(matched, index == 0) for index in range(len(shares)))
+        likely = (min(1.0, share * trust) for share, trust in zip(shares, trusts, strict=True))
+        return Draft(tuple(proposal), len(proposal), chances=tuple(itertools.accumulate(likely, operator.mul)))
 
-    def _learn(self, stood: int) -> None:
-        """Hold the last proposal against the *stood* tokens of it that were committed."""
-        matched, summed = self._last
-        if summed:
-            self._summed[matched] = KEPT * self._summed.get(matched, 0.0) + summed
-            self._stood[matched] = KEPT * self._stood.get(matched, 0.0) + stood
+    def _trust(self, matched: int, first: bool) -> float:
+        """What came of a share, where its match was so long."""
+        return (self._came.get((matched, first), 0.0) + 1) / (self._shares.get((matched, first), 0.0) + 1)
+
+    def _learn(self, came: Sequence[int]) -> None:
+        """Hold the last proposal against the tokens that *came*, up to the first that differs, whoever proposed them.
+
+        So it makes no difference to what is learnt whether the proposal was read at all, or how much of it.
+        """
+        matched, proposal, shares = self._last
+        for index, (token, share, due) in enumerate(zip(proposal, shares, came, strict=False)):
+            key = matched, index == 0
+            self._shares[key] = KEPT * self._shares.get(key, 0.0) + share
+            self._came[key] = KEPT * self._came.get(key, 0.0) + (token == due)
+            if token != due:
+                break
 
     def finish(self, tokens: Sequence[int]) -> None:
         self.recall([tokens[self._prompt_tokens :]])
@@ -72,13 +85,14 @@ class SuffixDrafter:
             self._answers.extend([GAP])
 
 
-def commonest_way(places: Sequence[list[int]], length: int) -> tuple[list[int], float]:
-    """The way on that most of *places* take at each step, and how many of its tokens are expected to stand.
+def commonest_way(places: Sequence[list[int]], length: int) -> tuple[list[int], list[float]]:
+    """The way on that most of *places* take at each step, and of those that went so far the share that takes it.
 
-    That is the sum over its tokens of the share of places that agree so far; one that ends early no longer counts.
+    A place that ends early no longer counts.
     """
     way: list[int] = []
-    share, expected = 1.0, 0.0
+    shares: list[float] = []
+    share = 1.0
     while len(way) < length:
         places = [place for place in places if len(place) > len(way)]
         if not places:
@@ -86,17 +100,18 @@ def commonest_way(places: Sequence[list[int]], length: int) -> tuple[list[int], 
         agreed = _shared(min(places), max(places), len(way), length)
         if agreed:
             way += agreed
-            expected += share * len(agreed)
+            shares += [1.0] * len(agreed)
             continue
         votes = [place[len(way)] for place in places]
         token = max(dict.fromkeys(votes), key=votes.count)  # the latest place's, where votes are equal
-        share *= votes.count(token) / len(votes)
+        taken = votes.count(token) / len(votes)
+        share *= taken
         if share < MIN_SHARE:
             break
         places = [place for place in places if place[len(way)] == token]
         way.append(token)
-        expected += share
-    return way, expected
+        shares.append(taken)
+    return way, shares
 
 
 def _shared(least: list[int], greatest: list[int], start: int, end: int) -> list[int]:
