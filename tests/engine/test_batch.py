@@ -14,7 +14,7 @@ from worker.engine.batch import Batch, rows_that_fit
 from worker.engine.cost import Costs
 from worker.engine.decode import Decoder, prompt_ids
 from worker.engine.divergence import compare
-from worker.engine.errors import PromptTooLong
+from worker.engine.errors import PromptTooLong, TextTooLarge
 from worker.engine.memory import COPIES
 from worker.engine.model import Model
 from worker.engine.rows import ROWS, choose, from_calibration, measure, speculation
@@ -175,6 +175,22 @@ def test_no_more_rows_than_memory_allows() -> None:
             if batch.admits(request):
                 batch.add(request)
         assert len(batch) == admitted
+
+
+def test_what_does_not_fit_even_by_itself_is_refused() -> None:
+    """Once it is known what a token takes, and nobody else is in the batch to wait for."""
+    target = toy_llama(toy_tokenizer())
+    short, long = (Request(custom_id="a", text="abcabc", max_tokens=count) for count in (4, 94))
+    probe = Batch(target, 3, ROOM, {})
+    probe.add(short)
+    batch = Batch(target, 3, 99 * probe._token_bytes, {})
+    ticket = batch.add(short)
+    assert not batch.admits(long)
+    assert ticket is not None
+    batch.drop(ticket)
+    with pytest.raises(TextTooLarge, match="shorten the text or lower max_tokens"):
+        batch.admits(long)
+    assert batch.admits(short)
 
 
 @given(

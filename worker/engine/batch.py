@@ -17,8 +17,8 @@ from mlx_lm.generate import BatchGenerator
 
 from worker.engine.decode import never, prompt_ids
 from worker.engine.emit import Emitter
-from worker.engine.errors import NotTogether
-from worker.engine.memory import COPIES
+from worker.engine.errors import NotTogether, TextTooLarge
+from worker.engine.memory import COPIES, gib
 from worker.engine.model import Model
 from worker.engine.prefix import forgetful
 from worker.engine.sampling import Sampler
@@ -37,7 +37,7 @@ class Batch:
     """Up to *size* requests decoded together. For one thread only, as MLX arrays are."""
 
     def __init__(self, target: Model, size: int, room_bytes: int, config: dict[str, Any]) -> None:
-        """*room_bytes* is what the caches of all rows may take; one row is always admitted. Raises NotTogether."""
+        """*room_bytes* is what the caches of all rows may take; the first is always admitted. Raises NotTogether."""
         unable = [type(layer).__name__ for layer in target.new_cache() if not hasattr(layer, "merge")]
         if unable:
             raise NotTogether(f"the {unable[0]} of a layer of {target.ref.source} cannot be batched")
@@ -60,9 +60,17 @@ class Batch:
         return len(self._rows)
 
     def admits(self, request: Request) -> bool:
-        """Whether one more request fits. Raises PromptTooLong or PromptNotUsable where none would ever answer it."""
+        """Whether one more request fits.
+
+        Raises PromptTooLong, PromptNotUsable or TextTooLarge where none would ever answer it.
+        """
         longest = self._length(request, prompt_ids(self._target, request))
         if not self._rows:
+            if longest * self._token_bytes > self._room_bytes:
+                raise TextTooLarge(
+                    f"the cache of its {longest} tokens takes {gib(longest * self._token_bytes)}, and the weights "
+                    f"leave {gib(self._room_bytes)} on this machine; shorten the text or lower max_tokens"
+                )
             return True
         lengths = [longest, *(row.length for row in self._rows.values())]
         return len(lengths) <= rows_that_fit(max(lengths), self._token_bytes, self._room_bytes, self.size)
