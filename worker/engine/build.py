@@ -60,7 +60,7 @@ class Models:
         model = self._model(target)
         draft = None if drafting.draft is None else self._model(drafting.draft)
         drafter = _drafter(model, draft, drafting)
-        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
+        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting, drafter))
         if isinstance(drafter, Remembers):
             self._forget_oldest()
             self._decoders[own] = decoder
@@ -169,7 +169,7 @@ def _ngram(target: Model, path: Path) -> NgramFile:
     return model
 
 
-def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str, Any]:
+def _config(target: Model, draft: Model | None, drafting: Drafting, drafter: Drafter | None = None) -> dict[str, Any]:
     """Everything that a result must say about how it was made, JSON-ready."""
     return {
         "target": target.describe(),
@@ -177,6 +177,8 @@ def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str,
         "drafter": drafting.drafter,
         "translation": drafting.translation,
         "ngram": drafting.ngram,
+        # Of what the draft could say, the share that it may say here.
+        "overlap": drafter.overlap if isinstance(drafter, IntersectDrafter) else None,
         "k": drafting.k,
         "versions": {name: version(name) for name in ("nocka", "mlx", "mlx-lm", "transformers")}
         | {"python": platform.python_version()},
