@@ -96,7 +96,7 @@ class Models:
             if drafting.drafter == "auto"
             else _drafter(model, draft, drafting)
         )
-        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
+        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting, drafter))
         decoder.prefixes, decoder.off_reason = self._prefixes_of(model, memory), off_reason
         if isinstance(drafter, Remembers):
             self._forget_oldest()
@@ -264,7 +264,7 @@ def _ngram(target: Model, path: Path) -> NgramFile:
     return model
 
 
-def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str, Any]:
+def _config(target: Model, draft: Model | None, drafting: Drafting, drafter: Drafter | None = None) -> dict[str, Any]:
     """Everything that a result must say about how it was made, JSON-ready."""
     return {
         "target": target.describe(),
@@ -272,6 +272,8 @@ def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str,
         "drafter": drafting.drafter,
         "translation": drafting.translation,
         "ngram": drafting.ngram,
+        # Of what the draft could say, the share that it may say here.
+        "overlap": drafter.overlap if isinstance(drafter, IntersectDrafter) else None,
         "k": drafting.k,
         "versions": {name: version(name) for name in ("nocka", "mlx", "mlx-lm", "transformers")}
         | {"python": platform.python_version()},
