@@ -27,8 +27,10 @@ def words(found: Evaluation, counts: Counts, break_evens: BreakEvens) -> list[st
     said += _by_kind(found, best)
     compared, same = sum(one.compared for one in rivals), sum(one.same for one in rivals)
     if same < compared:
+        near = sum(one.near_ties for one in rivals)
         said.append(
-            f"{compared - same} of {compared} drafted answers are not plain decoding's own text; they are listed."
+            f"{compared - same} of {compared} drafted answers are not plain decoding's own text: {near} part at a "
+            f"near-tie, {compared - same - near} are DIFFERENT; they are listed."
         )
     else:
         said.append(f"All {compared} drafted answers are plain decoding's own text.")

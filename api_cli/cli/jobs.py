@@ -22,6 +22,7 @@ from api_cli.cli.render import (
 )
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule_text
+from api_cli.comparison import beside_plain
 from api_cli.presence import workers
 from db.records import JobRecord
 from db.schedule import Schedule
@@ -102,10 +103,19 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
         *([("reused", Text(f"{job.reused} answers of earlier jobs"))] if job.reused else []),
         ("runs", Text(schedule_text(job.schedule or Schedule()))),
+        *_evaluation_facts(job),
         ("created", Text(moment(job.created_at))),
         ("finished", Text(moment(job.finished_at))),
     ]
     return facts if error is None else [*facts, ("first error", Text(visible(error), style="red"))]
+
+
+def _evaluation_facts(job: JobRecord) -> list[tuple[str, Text]]:
+    found = job.evaluation
+    if found is None:
+        return []
+    said = beside_plain(found.compared, found.same, found.near_ties)
+    return [("plain's text", Text(said)), ("model loads", Text(number(found.model_loads)))]
 
 
 def _bar(job: JobRecord) -> str:

@@ -21,7 +21,7 @@ from db.store import utc_now
 
 FORMATS = ("html", "csv", "parquet")
 #: Columns of whole numbers.
-COUNTS = ("total", "done", "failed", "compared", "same_as_plain", "speedup_items")
+COUNTS = ("total", "done", "failed", "compared", "same_as_plain", "near_ties", "speedup_items")
 
 
 @click.command(short_help="Say what an evaluation found, with pictures.")

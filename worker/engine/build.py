@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import mlx.core as mx
 
 from worker.engine.batch import Batch
 from worker.engine.context import Context
-from worker.engine.decode import Decoder
+from worker.engine.decode import Decoder, prompt_ids
+from worker.engine.divergence import Divergence, compare
 from worker.engine.drafters.base import Drafter, Remembers
 from worker.engine.drafters.cross import CrossDrafter
 from worker.engine.drafters.intersect import IntersectDrafter
@@ -28,8 +30,9 @@ from worker.engine.memory import allowed_bytes
 from worker.engine.model import Model, load, load_tokenizer_of, on_metal
 from worker.engine.ngram_file import NgramFile, table_hash
 from worker.engine.rows import Sized, from_measurement
+from worker.engine.sampling import Sampler
 from worker.engine.tokenizer import Tokenizer
-from worker.engine.values import Drafting, ModelRef
+from worker.engine.values import Drafting, ModelRef, Request
 
 #: Drafters with a memory that are kept at once, each of up to 40 MiB.
 REMEMBERING = 16
@@ -43,6 +46,8 @@ class Models:
         self._loaded: dict[ModelRef, Model] = {}
         self._decoders: dict[tuple[ModelRef, Drafting, str], Decoder] = {}
         self._sized: dict[ModelRef, Sized] = {}
+        #: How many models were loaded so far.
+        self.loads = 0
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Decoder:
         """A decoder for this configuration. What it needs is loaded; another target's models make room first.
@@ -96,6 +101,14 @@ class Models:
                     drafters[kind] = _model_drafter(model, other, kind)
         return model, other, drafters
 
+    def divergence(
+        self, target: ModelRef, request: Request, expected: Sequence[int], got: Sequence[int]
+    ) -> Divergence | None:
+        """Where two answers of *target* to *request* part, by a reading of its own. Raises ModelNotLoadable."""
+        model = self._model(target)
+        sampler = Sampler(request.sampling, request.custom_id, model.vocab_size)
+        return compare(model, sampler, prompt_ids(model, request), expected, got)
+
     def tokenizer(self, target: ModelRef) -> Tokenizer:
         """The tokenizer of *target*, whose weights are not loaded for it. Raises ModelNotLoadable."""
         loaded = self._loaded.get(target)
@@ -110,6 +123,7 @@ class Models:
     def _model(self, ref: ModelRef) -> Model:
         if ref not in self._loaded:
             self._loaded[ref] = load(ref)
+            self.loads += 1
         return self._loaded[ref]
 
     def _weights_bytes(self) -> int:

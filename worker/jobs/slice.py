@@ -7,11 +7,11 @@ RQ calls `advance` by name and can hand it nothing but a string, so this module 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from db.records import Claim, Finished
 from db.specs import CalibrationTask, JobKind, NgramTask
 from db.store import Store
 from worker.caffeine import Caffeine
+from worker.engine.divergence import Divergence
 from worker.engine.drafters.base import Drafter
 from worker.engine.errors import EngineError, ModelNotLoadable, NotTogether
 from worker.engine.model import Model
@@ -32,7 +33,7 @@ from worker.engine.values import Drafting, Generation, ModelRef, Request
 from worker.jobs import batch as together
 from worker.jobs import calibration, ngram
 from worker.jobs.corpus import CorpusError
-from worker.jobs.evaluation import scores
+from worker.jobs.evaluation import evaluated
 from worker.jobs.generation import drafting, finished, request
 from worker.models_path import target_ref
 from worker.on_done import tell_ended
@@ -67,6 +68,8 @@ class Decodes(Protocol):
 class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
+    loads: int
+
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str) -> Decodes: ...
 
     def batch(self, target: ModelRef, sized: Sized | None) -> together.Decodes: ...
@@ -74,6 +77,10 @@ class LoadsModels(Protocol):
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
 
     def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]: ...
+
+    def divergence(
+        self, target: ModelRef, request: Request, expected: Sequence[int], got: Sequence[int]
+    ) -> Divergence | None: ...
 
 
 class Shift:
@@ -96,6 +103,8 @@ class Shift:
         self._worn_out = worn_out
         self._runs_on_done = runs_on_done
         self._begun = 0
+        #: Models loaded for a job since a result of it was last committed.
+        self._loads: Counter[str] = Counter()
         self._draining = False
         #: The result that is being worked on, and when it last got on. Read by the heartbeat's thread.
         self.running: int | None = None
@@ -215,6 +224,7 @@ class Shift:
 
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
         """What *load* loads; None where it cannot, and the job has failed."""
+        before = self._models.loads
         try:
             return load()
         except NotTogether:  # no reason to fail: its results run one by one
@@ -224,6 +234,8 @@ class Shift:
         except Exception as error:  # whatever a model's files make their loader raise
             log.error("a model could not be loaded", **_where(claim), kind=type(error).__name__, at=_frames(error))
             self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
+        finally:
+            self._loads[claim.job_id] += self._models.loads - before
         return None
 
     def fail(self, claim: Claim, error: Exception) -> None:
@@ -246,16 +258,15 @@ class Shift:
         where = _where(claim)
         if generation.finish_reason == "interrupted":
             self.give_back(claim)
-        elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
+            return
+        made = finished(claim, generation, config, self._loads.pop(claim.job_id, 0))
+        if claim.job_kind is JobKind.EVALUATION:
+            made = evaluated(claim, made, generation.tokens, self.store.plain_answer(claim), self._models)
+        if self.store.finish(claim, made):
             tokens = generation.metrics.completion_tokens
             log.info("item done", **where, tokens=tokens, seconds=round(took_s, 2))
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
-
-    def _scored(self, claim: Claim, made: Finished) -> Finished:
-        if claim.job_kind is not JobKind.EVALUATION:
-            return made
-        return dataclasses.replace(made, scores=scores(claim, made.text, self.store.plain_answer(claim)))
 
     def _build(self, claim: Claim, task: NgramTask, where: dict[str, Any]) -> None:
         """Build the file that *task* asks for."""
