@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from api_cli.claims import short
 from api_cli.evaluation import Evaluation, Summary
 from api_cli.statistics import MIN_FOR_INTERVAL, Estimate
 from db.records import Counts
@@ -24,24 +26,20 @@ def words(found: Evaluation, counts: Counts, break_evens: BreakEvens) -> list[st
     best = rivals[0]
     said.append(_what_to_run(best, rivals))
     said.append(_why(best, break_even(found.cell(best), break_evens)))
+    said += _what_would_pay(found, rivals, break_evens)
     said += _by_kind(found, best)
     compared, same = sum(one.compared for one in rivals), sum(one.same for one in rivals)
     if same < compared:
         near = sum(one.near_ties for one in rivals)
         said.append(
-            f"{compared - same} of {compared} drafted answers are not plain decoding's own text: {near} part at a "
-            f"near-tie, {compared - same - near} are DIFFERENT; they are listed."
+            f"{compared - same} of {compared} drafted answers are not plain decoding's own text "
+            f"({near} near-tie, {compared - same - near} DIFFERENT); they are listed."
         )
     else:
         said.append(f"All {compared} drafted answers are plain decoding's own text.")
     if counts.failed:
         said.append(f"{counts.failed} of {counts.total} results failed; they are listed below and in no figure.")
-    if best.speedup and best.speedup.n < MIN_FOR_INTERVAL:
-        said.append(
-            f"With {best.speedup.n} items a cell there is no interval ({MIN_FOR_INTERVAL} are needed): "
-            "take the speed-ups as hints."
-        )
-    return [line for line in said if line]
+    return [*said, *_how_many(found, best)]
 
 
 def break_even(cell: CellSpec, known: BreakEvens) -> float | None:
@@ -91,12 +89,64 @@ def _why(best: Summary, even: float | None) -> str:
     if best.acceptance is None:
         return "It proposed nothing."
     stands = f"{100 * best.acceptance:.0f} % of its proposed tokens stand"
-    if even is None:
-        return f"{stands}. What would pay was not measured here: `nocka calibrate` does."
+    return f"{stands}." if even is None else f"{stands}, {_beside(best.acceptance, even)}."
+
+
+def _beside(acceptance: float, even: float) -> str:
     if even > 1:
-        return f"{stands}; by this machine's calibration no acceptance would pay at this k."
-    side = "above" if best.acceptance > even else "below"
-    return f"{stands}, {side} the {100 * even:.0f} % that must be reached to pay by this machine's calibration."
+        return "and by this machine's calibration no acceptance would pay at this k"
+    side = "above" if acceptance > even else "below"
+    return f"{side} the {100 * even:.0f} % that must be reached to pay by this machine's calibration"
+
+
+def _what_would_pay(found: Evaluation, rivals: Sequence[Summary], known: BreakEvens) -> list[str]:
+    """What a calibration says of the fastest cell of each draft, the first of *rivals* left out; which have none."""
+    said, unmeasured = [], []
+    by_draft: dict[tuple[str, str | None], list[Summary]] = defaultdict(list)
+    for one in rivals:
+        by_draft[(found.cell(one).target, found.cell(one).draft)].append(one)
+    for (target, draft), cells in by_draft.items():
+        if not any(target == one and draft in (None, other) for one, other in known):
+            unmeasured.append((target, draft))
+        for one in cells:
+            even = break_even(found.cell(one), known)
+            if even is not None and one.acceptance is not None:
+                stand = f"{100 * one.acceptance:.0f} % stand"
+                said += [f"Of {one.label} {stand}, {_beside(one.acceptance, even)}."] if one is not rivals[0] else []
+                break
+    return [*said, *_not_measured(unmeasured)]
+
+
+def _not_measured(pairs: Sequence[tuple[str, str | None]]) -> list[str]:
+    if not pairs:
+        return []
+    names = _and([short(draft) if draft else "drafters without a model" for _, draft in pairs])
+    target, draft = pairs[0]
+    command = f"nocka calibrate --target {target}" + (f" --draft {draft}" if draft else "")
+    measures = "measures it" if len(pairs) == 1 else "measures the first"
+    return [f"What would pay with {names} was not measured here: `{command}` {measures}."]
+
+
+def _how_many(found: Evaluation, best: Summary) -> list[str]:
+    """What the number of items allows to say, over all texts and by kind."""
+    if best.speedup is None:
+        return []
+    of_kind = [found.of_kind(best.position, kind) for kind in found.kinds] if found.by_kind else []
+    counts = [one.speedup.n if one is not None and one.speedup is not None else 0 for one in of_kind]
+    each = _and([f"{count} {kind}" for count, kind in zip(counts, found.kinds, strict=False)]) if counts else ""
+    if len(set(counts)) == 1:
+        each = f"{counts[0]} of each of {len(counts)} kinds"
+    if best.speedup.n < MIN_FOR_INTERVAL:
+        items = f"{best.speedup.n} items a cell" + (f" ({each})" if counts else "")
+        return [f"With {items} there is no interval ({MIN_FOR_INTERVAL} are needed): take the speed-ups as hints."]
+    if counts and min(counts) < MIN_FOR_INTERVAL:
+        return [f"Single kinds of text have too few items for intervals ({each}; {MIN_FOR_INTERVAL} are needed)."]
+    return []
+
+
+def _and(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _by_kind(found: Evaluation, best: Summary) -> list[str]:

@@ -15,6 +15,7 @@ from db.specs import CellSpec, DrafterKind
 
 #: Points of one chart; of more every n-th is drawn.
 MOST_POINTS = 1_500
+PAYS_ABOVE = "pays above, by"
 _SHARE = Axis(title="acceptance", write=percent, least=0.0)
 _SPEED = Axis(title="speed over plain decoding", write="{:.2f}×".format)
 
@@ -22,7 +23,7 @@ _SPEED = Axis(title="speed over plain decoding", write="{:.2f}×".format)
 def plots(found: Evaluation, break_evens: BreakEvens) -> Markup:
     """Every chart that *found* has figures for, each with its heading and what it shows."""
     made = [
-        *_acceptance_by_k(found),
+        *_acceptance_by_k(found, break_evens),
         *_speedups(found),
         *_against_break_even(found, break_evens),
         *_by_position(found),
@@ -48,17 +49,22 @@ def _line_of(cell: CellSpec) -> tuple[str, str]:
     return (f"draft {short(cell.draft)}" if cell.draft else "without a draft model"), line
 
 
-def _acceptance_by_k(found: Evaluation) -> list[Markup]:
+def _acceptance_by_k(found: Evaluation, known: BreakEvens) -> list[Markup]:
     charts: dict[str, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
-    for one in _drafted(found):
+    drafted = [one for one in _drafted(found) if found.cell(one).k]
+    for one in drafted:
         chart, line = _line_of(found.cell(one))
         charts[chart][line].setdefault(float(found.cell(one).k), one.acceptance or 0.0)
-    most = max((one.acceptance or 0.0 for one in _drafted(found)), default=0.0)
+        even = break_even(found.cell(one), known)
+        if even is not None and even <= 1:
+            charts[chart][f"{PAYS_ABOVE} {found.cell(one).drafter.value}"][float(found.cell(one).k)] = even
+    most = max((share for drawn in charts.values() for line in drawn.values() for share in line.values()), default=0.0)
     up = Axis(title="acceptance", write=percent, least=0.0, most=most)
     return [
         _plot(
             f"Acceptance by k: {chart}",
-            "Accepted over proposed tokens, all texts together.",
+            "Accepted over proposed tokens, all texts together."
+            + (" What pays is by this machine's calibration." if any(PAYS_ABOVE in name for name in drawn) else ""),
             lines(
                 [Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()],
                 Axis(title="k, tokens drafted in a round"),
@@ -92,6 +98,11 @@ def _against_break_even(found: Evaluation, known: BreakEvens) -> list[Markup]:
         nothing = "No calibration of these models is stored, so what would pay here is unknown: run nocka calibrate."
         return [_plot(heading, nothing)] if _drafted(found) else []
     caption = "The line across a bar is the acceptance above which it pays, by calibration; without one it never does."
+    shown, drafts = {row.label for row in drawn}, defaultdict(list)
+    for one in _drafted(found):
+        drafts[_line_of(found.cell(one))[0]].append(one.label)
+    missing = [draft for draft, labels in drafts.items() if not shown & set(labels)]
+    caption += f" Not measured here: {', '.join(missing)}." if missing else ""
     return [_plot(heading, caption, rows(drawn, _SHARE))]
 
 
@@ -105,7 +116,8 @@ def _by_position(found: Evaluation) -> list[Markup]:
     charts: dict[str, list[Series]] = defaultdict(list)
     for (chart, line), one in longest.items():
         along = tuple((float(at), share) for at, share in enumerate(one.per_position, start=1))
-        charts[chart].append(Series(name=f"{line} k={found.cell(one).k}", points=along))
+        length = f" k={found.cell(one).k}" if found.cell(one).k else ""
+        charts[chart].append(Series(name=line + length, points=along))
     return [
         _plot(
             f"Acceptance by position: {chart}",

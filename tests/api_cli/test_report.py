@@ -24,6 +24,7 @@ from api_cli.evaluation import Evaluation, evaluate
 from api_cli.published import Published, published
 from api_cli.report.charts import ticks
 from api_cli.report.page import Material, page
+from db.parting import Parting
 from db.records import Claim
 from tests.api_cli.conftest import Nocka
 from tests.api_cli.prepared import Figures, cross, evaluation, items, neural, plain, wobble
@@ -31,6 +32,12 @@ from tests.api_cli.prepared import Figures, cross, evaluation, items, neural, pl
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = "</td><script>alert('ż')</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
 TWO = (plain(), cross("mini-draft-bytes"))
+#: By item, how a drafted answer leaves plain decoding's; of the last nothing was measured.
+PARTINGS = {
+    "question/4": Parting(token=3, gap=0.0625, near_tie=True),
+    "question/5": Parting(token=7, gap=2.5, near_tie=False),
+    "question/6": None,
+}
 
 
 def evaluated(job: str) -> Evaluation:
@@ -56,18 +63,35 @@ def draft_pays() -> str:
 
 
 def plain_wins() -> str:
-    """No k pays; a calibration says how far away it is; one answer differs and one result failed."""
+    """No k pays; a calibration says how far away it is; three answers differ, one at a near-tie; one result failed."""
 
     def figures(claim: Claim) -> Figures | tuple[str, str]:
         if claim.item.custom_id == "question/7" and claim.cell.k == 6:
             return "prompt_too_long", "5000 tokens are too many"
-        text = "inny" if claim.item.custom_id == "question/6" and claim.cell.k == 4 else None
-        return Figures(speed={0: 1.0, 2: 0.9, 4: 0.7, 6: 0.4}[claim.cell.k] * wobble(claim), accepted=2, text=text)
+        speed = {0: 1.0, 2: 0.9, 4: 0.7, 6: 0.4}[claim.cell.k] * wobble(claim)
+        if claim.item.custom_id in PARTINGS and claim.cell.k == 4:
+            return Figures(speed=speed, accepted=2, text="inny", parting=PARTINGS[claim.item.custom_id])
+        return Figures(speed=speed, accepted=2)
 
     job = evaluation((plain(), *(cross("mini-draft-bytes", k=k) for k in (2, 4, 6))), items(8), figures)
     with Client.open() as client:
         what = ("mini-target", "mini-draft-bytes", "here")
         client.store.record_calibration("key", what, {"break_even": {"cross": [0.3, 0.41, 0.6, 0.8, 0.9, 1.2, 2, 3]}})
+    return job
+
+
+def best_draft_is_unmeasured() -> str:
+    """The draft with the target's tokenizer wins, and only the other one is calibrated."""
+
+    def figures(claim: Claim) -> Figures:
+        speed = {"off": 1.0, "cross": 0.8, "neural": 1.5}[claim.cell.drafter.value]
+        return Figures(speed=speed * wobble(claim), accepted=6 if claim.cell.translation is None else 3)
+
+    cells = (plain(), cross("mini-draft-bytes"), cross("mini-draft-bytes", k=4), plain(), neural())
+    job = evaluation(cells, items(8), figures)
+    with Client.open() as client:
+        what = ("mini-target", "mini-draft-bytes", "here")
+        client.store.record_calibration("key", what, {"break_even": {"cross": [0.3, 0.41, 0.6, 1.2]}})
     return job
 
 
@@ -82,9 +106,11 @@ def structured_only_and_unfinished() -> str:
 
 
 @pytest.mark.parametrize(
-    "store", [draft_pays, plain_wins, structured_only_and_unfinished], ids=lambda one: one.__name__
+    "store",
+    [draft_pays, plain_wins, best_draft_is_unmeasured, structured_only_and_unfinished],
+    ids=lambda one: one.__name__,
 )
-def test_three_stores_give_three_summaries(nocka: Nocka, tmp_path: Path, store: Callable[[], str]) -> None:
+def test_each_store_gives_its_own_summary(nocka: Nocka, tmp_path: Path, store: Callable[[], str]) -> None:
     """The summary and the verdicts on the claims are what tests/api_cli/golden holds, and stand in the page."""
     job = store()
     result = nocka("report", job, "-o", tmp_path / "report.html")
@@ -95,6 +121,22 @@ def test_three_stores_give_three_summaries(nocka: Nocka, tmp_path: Path, store: 
     assert golden == "\n".join([*said, "", *found]) + "\n"
     shown = Page(tmp_path / "report.html").text
     assert all(line in shown for line in said if not line.startswith("Not finished yet"))
+
+
+def test_an_answer_that_is_not_plains_is_listed_with_its_place_and_gap(nocka: Nocka, tmp_path: Path) -> None:
+    """Near-tie, DIFFERENT, and DIFFERENT where nothing was measured; the CSV counts the near-ties."""
+    job = plain_wins()
+    nocka("report", job, "-o", tmp_path / "report.html")
+    shown = Page(tmp_path / "report.html").text
+
+    for said in (
+        "near-tie at token 3, gap 0.0625",
+        "DIFFERENT at token 7, gap 2.5",
+        "21 of 24 (1 near-tie, 2 DIFFERENT)",
+    ):
+        assert said in shown
+    rows = list(csv.DictReader(io.StringIO(nocka("report", job, "--format", "csv").stdout)))
+    assert ["0", "0", "1", "0"] == [row["near_ties"] for row in rows[:4]]
 
 
 # -- figures by hand -----------------------------------------------------------------------------------------------
