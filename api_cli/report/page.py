@@ -76,7 +76,12 @@ def _line(material: Material) -> str:
 
 def _summary(material: Material) -> list[Markup]:
     first, *others = words(material.found, material.job.counts, material.break_evens)
-    return [tag("p", first, class_="lead"), *(tag("p", line) for line in others)]
+    return [tag("p", *_prose(first), class_="lead"), *(tag("p", *_prose(line)) for line in others)]
+
+
+def _prose(line: str) -> list[Content]:
+    """*line* with what stands between backticks as code."""
+    return [tag("code", part) if at % 2 else part for at, part in enumerate(line.split("`"))]
 
 
 def _cells(material: Material) -> Markup:
@@ -124,7 +129,7 @@ def _kinds(found: Evaluation) -> list[Markup]:
         rows.append(row)
     if not drafted or (len(found.kinds) < 2 and not is_published):
         return []
-    said = f"Speed-up over plain decoding, and acceptance; in each cell {_items_of_kinds(found, drafted[0])}."
+    said = f"Speed-up over plain decoding, and acceptance; in a cell {_items_of_kinds(found, drafted[0])}."
     if is_published:
         evens = ", ".join(f"k = {k}: {even}" for k, even in BREAK_EVEN.items())
         said += f" Below, what was published: {SOURCE}. Its break-even acceptance: {evens}."
@@ -151,7 +156,7 @@ def _has_figures(summary: Summary | None) -> bool:
 
 
 def _of_kind(summary: Summary | None, there: Published | None) -> Markup:
-    if summary is None:
+    if summary is None or (summary.speedup is None and summary.acceptance is None):
         return Markup("–")
     parts: list[Content] = [speed_text(summary.speedup), " · ", percent(summary.acceptance)]
     if there is not None:

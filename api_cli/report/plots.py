@@ -50,6 +50,16 @@ def _line_of(cell: CellSpec) -> tuple[str, str]:
 
 
 def _acceptance_by_k(found: Evaluation, known: BreakEvens) -> list[Markup]:
+    caption = "Accepted over proposed tokens, all texts together."
+    pays = " What pays is by this machine's calibration."
+    return [
+        _plot(f"Acceptance by k: {chart}", caption + (pays if PAYS_ABOVE in drawn else ""), drawn)
+        for chart, drawn in acceptance_by_k(found, known).items()
+    ]
+
+
+def acceptance_by_k(found: Evaluation, known: BreakEvens) -> dict[str, Markup]:
+    """A chart for each draft, and one for the drafters without a model: a line for each drafter and translation."""
     charts: dict[str, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     drafted = [one for one in _drafted(found) if found.cell(one).k]
     for one in drafted:
@@ -60,19 +70,11 @@ def _acceptance_by_k(found: Evaluation, known: BreakEvens) -> list[Markup]:
             charts[chart][f"{PAYS_ABOVE} {found.cell(one).drafter.value}"][float(found.cell(one).k)] = even
     most = max((share for drawn in charts.values() for line in drawn.values() for share in line.values()), default=0.0)
     up = Axis(title="acceptance", write=percent, least=0.0, most=most)
-    return [
-        _plot(
-            f"Acceptance by k: {chart}",
-            "Accepted over proposed tokens, all texts together."
-            + (" What pays is by this machine's calibration." if any(PAYS_ABOVE in name for name in drawn) else ""),
-            lines(
-                [Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()],
-                Axis(title="k, tokens drafted in a round"),
-                up,
-            ),
-        )
+    along = Axis(title="k, tokens drafted in a round")
+    return {
+        chart: lines([Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()], along, up)
         for chart, drawn in charts.items()
-    ]
+    }
 
 
 def _speedups(found: Evaluation) -> list[Markup]:
