@@ -24,19 +24,20 @@ def words(found: Evaluation, counts: Counts, break_evens: BreakEvens) -> list[st
     if not rivals:
         return [*said, "Nothing here can be compared with plain decoding yet."]
     best = rivals[0]
-    said.append(_what_to_run(best, rivals))
-    said.append(_why(best, break_even(found.cell(best), break_evens)))
+    other = "drafted" if all(found.cell(one).drafter is not DrafterKind.OFF for one in rivals) else "other"
+    said.append(_what_to_run(best, rivals, other))
+    said.append(_why(best, found.cell(best), break_even(found.cell(best), break_evens)))
     said += _what_would_pay(found, rivals, break_evens)
     said += _by_kind(found, best)
     compared, same = sum(one.compared for one in rivals), sum(one.same for one in rivals)
     if same < compared:
         near = sum(one.near_ties for one in rivals)
         said.append(
-            f"{compared - same} of {compared} drafted answers are not plain decoding's own text "
+            f"{compared - same} of {compared} {other} answers are not plain decoding's own text "
             f"({near} near-tie, {compared - same - near} DIFFERENT); they are listed."
         )
     else:
-        said.append(f"All {compared} drafted answers are plain decoding's own text.")
+        said.append(f"All {compared} {other} answers are plain decoding's own text.")
     if counts.failed:
         said.append(f"{counts.failed} of {counts.total} results failed; they are listed below and in no figure.")
     return [*said, *_how_many(found, best)]
@@ -60,7 +61,7 @@ def speed_text(speed: Estimate | None) -> str:
 
 
 def _rivals(found: Evaluation) -> list[Summary]:
-    return [one for one in found.overall if one.speedup is not None and found.cell(one).drafter is not DrafterKind.OFF]
+    return [one for one in found.overall if one.speedup is not None]
 
 
 def _median(summary: Summary) -> float:
@@ -72,20 +73,22 @@ def _pays(speed: Estimate) -> bool:
     return (speed.median if speed.low is None else speed.low) > 1
 
 
-def _what_to_run(best: Summary, rivals: Sequence[Summary]) -> str:
+def _what_to_run(best: Summary, rivals: Sequence[Summary], other: str) -> str:
     speed = best.speedup
     assert speed is not None
     if _pays(speed):
-        others = f", the best of {len(rivals)} drafted cells" if len(rivals) > 1 else ""
+        others = f", the best of {len(rivals)} {other} cells" if len(rivals) > 1 else ""
         return f"Run {best.label}: {speed_text(speed)} the speed of plain decoding over {speed.n} items{others}."
     if speed.median > 1:
         return (
-            f"Run plain: the best drafted cell, {best.label}, reaches {speed_text(speed)}, which may be no gain at all."
+            f"Run plain: the best {other} cell, {best.label}, reaches {speed_text(speed)}, which may be no gain at all."
         )
-    return f"Run plain: no drafted cell is faster here. The nearest, {best.label}, reaches {speed_text(speed)}."
+    return f"Run plain: no {other} cell is faster here. The nearest, {best.label}, reaches {speed_text(speed)}."
 
 
-def _why(best: Summary, even: float | None) -> str:
+def _why(best: Summary, cell: CellSpec, even: float | None) -> str:
+    if cell.drafter is DrafterKind.OFF:
+        return "It drafts nothing: several answers share each reading of the weights."
     if best.acceptance is None:
         return "It proposed nothing."
     stands = f"{100 * best.acceptance:.0f} % of its proposed tokens stand"
@@ -103,7 +106,7 @@ def _what_would_pay(found: Evaluation, rivals: Sequence[Summary], known: BreakEv
     """What a calibration says of the fastest cell of each draft, the first of *rivals* left out; which have none."""
     said, unmeasured = [], []
     by_draft: dict[tuple[str, str | None], list[Summary]] = defaultdict(list)
-    for one in rivals:
+    for one in (one for one in rivals if found.cell(one).drafter is not DrafterKind.OFF):
         by_draft[(found.cell(one).target, found.cell(one).draft)].append(one)
     for (target, draft), cells in by_draft.items():
         if not any(target == one and draft in (None, other) for one, other in known):
@@ -154,9 +157,7 @@ def _by_kind(found: Evaluation, best: Summary) -> list[str]:
     said = []
     paying = best.speedup is not None and _pays(best.speedup)
     for kind in found.kinds if found.by_kind else ():
-        rivals = [
-            one for one in found.by_kind if one.kind == kind and one.speedup is not None and one.acceptance is not None
-        ]
+        rivals = [one for one in found.by_kind if one.kind == kind and one.speedup is not None]
         if not rivals:
             continue
         first = max(rivals, key=_median)

@@ -108,7 +108,7 @@ def kind_of(result: ResultRecord) -> str:
 
 
 def cell_label(cells: Sequence[CellSpec], position: int) -> str:
-    """The cell's own label, with what tells it from cells that have the same: target, temperature, seed, batch."""
+    """The cell's own label, with what tells it from cells that have the same: target, temperature, seed."""
     cell = cells[position]
     words = [cell.label]
     if len({one.target for one in cells}) > 1:
@@ -117,9 +117,6 @@ def cell_label(cells: Sequence[CellSpec], position: int) -> str:
         words.append(f"t={cell.decoding.temperature:g}")
     if len({one.decoding.seed for one in cells}) > 1:
         words.append(f"seed={cell.decoding.seed}")
-    batch = getattr(cell, "batch", 1)
-    if batch != 1:
-        words.append(f"batch={batch or 'auto'}")
     return " ".join(words)
 
 

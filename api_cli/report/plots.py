@@ -132,7 +132,7 @@ def _by_position(found: Evaluation) -> list[Markup]:
 
 def _over_the_job(found: Evaluation) -> list[Markup]:
     timed = [
-        (answer.result.finished_at, speed, found.cells[answer.result.cell_position].drafter)
+        (answer.result.finished_at, speed, _way(found.cells[answer.result.cell_position]))
         for answer in found.answers
         if answer.result.finished_at is not None and (speed := own_speed(answer.result))
     ]
@@ -142,14 +142,19 @@ def _over_the_job(found: Evaluation) -> list[Markup]:
     timed = sorted(timed)[:: 1 + len(timed) // MOST_POINTS]
     hours = (timed[-1][0] - first).total_seconds() > 3 * 3_600
     unit_s = 3_600 if hours else 60
-    series: dict[str, list[tuple[float, float]]] = {"plain": [], "with a draft": []}
-    for time, speed, drafter in timed:
-        name = "plain" if drafter is DrafterKind.OFF else "with a draft"
+    series: dict[str, list[tuple[float, float]]] = {way: [] for way in ("plain", "with a draft", "several at once")}
+    for time, speed, name in timed:
         series[name].append(((time - first).total_seconds() / unit_s, speed))
     drawn = [Series(name=name, points=tuple(found)) for name, found in series.items() if found]
     along = Axis(title="hours since the first answer" if hours else "minutes since the first answer")
     caption = "One point an answer. Plain decoding that slows down is the machine: heat, or other work."
     return [_plot("Tokens a second over the job", caption, points(drawn, along, Axis(title="tokens/s", least=0.0)))]
+
+
+def _way(cell: CellSpec) -> str:
+    if cell.drafter is not DrafterKind.OFF:
+        return "with a draft"
+    return "plain" if cell.batch == 1 else "several at once"
 
 
 def _quality(found: Evaluation) -> list[Markup]:

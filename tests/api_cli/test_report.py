@@ -24,8 +24,10 @@ from api_cli.evaluation import Evaluation, evaluate
 from api_cli.published import Published, published
 from api_cli.report.charts import ticks
 from api_cli.report.page import Material, page
+from api_cli.report.plots import acceptance_by_k
 from db.parting import Parting
 from db.records import Claim
+from db.specs import CellSpec, DrafterKind
 from tests.api_cli.conftest import Nocka
 from tests.api_cli.prepared import Figures, cross, evaluation, items, neural, plain, wobble
 
@@ -193,6 +195,24 @@ def test_published_figures_are_shown_for_one_kind_of_text_too(nocka: Nocka, tmp_
     assert "published 1.06× · 44.6 %" in Page(tmp_path / "report.html").text
     mini = nocka("report", evaluation(TWO, items(2, ("structured",)), lambda _: Figures(speed=1.0))).stdout
     assert "By kind of text" not in mini, "one kind is all of it"
+
+
+def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_but_those_by_k(nocka: Nocka) -> None:
+    """No chart by k has the one, no sentence about drafts the other; both are rivals of the rest."""
+    lookup = CellSpec(target="mini-target", drafter=DrafterKind.LOOKUP, k=4)
+    cells = (*TWO, lookup, plain().model_copy(update={"batch": 4}))
+    job = evaluation(cells, items(8), lambda claim: Figures(speed={0: 1.0, 2: 0.9, 4: 1.2}[claim.cell.k]))
+    varying = [cell if cell != lookup else cell.model_copy(update={"k": 0}) for cell in cells]
+    with Client.open() as client:
+        record, found = client.status(job), evaluate(client.results(job), varying)
+    known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41], "lookup": [0.2, 0.1]}}
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    shown = page(Material(job=record, found=found, failed=(), break_evens=known, written_at=moment))
+
+    assert ["draft mini-draft-bytes"] == list(acceptance_by_k(found, known))
+    assert "Run lookup k=0: 1.20×" in shown and "the best of 3 other cells" in shown
+    assert "All 72 other answers are plain decoding&#x27;s own text." in shown
+    assert "was not measured here" not in shown
 
 
 def test_ticks_are_round_and_cover() -> None:

@@ -93,10 +93,10 @@ def nearest(tokens: Sequence[int], logits: mx.array) -> tuple[int, int]:
     return place, int(mx.argsort(logits[place])[-2].item())
 
 
-def swept(store: Store, models: Models) -> list[ResultRecord]:
-    """The drafted results of a job with one plain and one drafted cell."""
+def swept(store: Store, models: Models, beside: CellSpec = LOOKUP) -> list[ResultRecord]:
+    """The results under *beside* of a job with a plain cell and it."""
     items = tuple(ItemSpec(custom_id=f"i{at}", text=text) for at, text in enumerate(TEXTS))
-    spec = JobSpec(kind=JobKind.EVALUATION, name="sweep", cells=(PLAIN, LOOKUP), items=items)
+    spec = JobSpec(kind=JobKind.EVALUATION, name="sweep", cells=(PLAIN, beside), items=items)
     job_id = store.submit(spec)
     assert Shift(store, models, NoWakeups(), "here/1-a").advance() == 2 * len(TEXTS)  # type: ignore[arg-type]
     return [one for one in store.results(job_id) if one.cell_position == 1]
@@ -166,6 +166,15 @@ def test_what_is_plains_own_is_not_read_again(store: Store, monkeypatch: pytest.
     monkeypatch.setattr(models, "divergence", lambda *_: pytest.fail("read again"))
 
     assert [{"same_as_plain": 1.0}] * 3 == [one.scores for one in swept(store, models)]
+
+
+def test_answers_decoded_together_are_held_against_those_decoded_alone(store: Store) -> None:
+    """Each is plain's own text, or the place is a near-tie that the batch rounded otherwise."""
+    together = swept(store, Models(), PLAIN.model_copy(update={"batch": 3}))
+
+    assert all("same_as_plain" in one.scores for one in together)
+    assert all(found is None or found.near_tie for found in (parting(one.scores) for one in together))
+    assert "plain batch=3: same text as plain in" in nocka("results", "last")
 
 
 def test_models_are_loaded_as_often_as_a_dry_run_says(store: Store) -> None:
