@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from api_cli.report.markup import Markup, join, tag
 from api_cli.report.style import CHART_STYLE
@@ -14,6 +14,7 @@ from api_cli.report.style import CHART_STYLE
 WIDTH = 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 36
 _PLOT_HEIGHT, _ROW_HEIGHT = 200, 34
+_GUTTER, _HEADING = 20, 20
 _LEGEND = _PLOT_HEIGHT + 6
 #: Told apart by people who see few colours (Okabe and Ito), and in print by dashes and shapes.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#555555")
@@ -87,13 +88,19 @@ def points(series: Sequence[Series], along: Axis, up: Axis) -> Markup:
     return _plane(series, along, up, joined=False)
 
 
-def standalone(chart: Markup, scale: float = 1.5) -> Markup:
-    """*chart* as a file of its own: with its style, on white, and of a size."""
-    width, height = (float(size) * scale for size in re.findall(r'viewBox="0 0 (\S+) (\S+)"', chart)[0])
-    opening, content = chart.split(">", 1)
-    style = tag("style", Markup(CHART_STYLE))
-    paper = tag("rect", width="100%", height="100%", fill="#fff")
-    return Markup(f'{opening} width="{width:g}" height="{height:g}">{style}{paper}{content}\n')
+def standalone(charts: Mapping[str, Markup]) -> Markup:
+    """*charts* side by side under their names, as an SVG file of its own: with its style, on white."""
+    heights = [float(re.findall(r'viewBox="0 0 \S+ (\S+)"', chart)[0]) for chart in charts.values()]
+    width, height = (WIDTH + _GUTTER) * len(charts), _HEADING + max(heights)
+    parts = [tag("style", Markup(CHART_STYLE)), tag("rect", width="100%", height="100%", fill="#fff")]
+    for at, ((name, chart), own) in enumerate(zip(charts.items(), heights, strict=True)):
+        x = (WIDTH + _GUTTER) * at
+        parts.append(tag("text", name, x=x + _LEFT, y=14, class_="strong"))
+        parts.append(
+            Markup(chart.replace("<svg ", f'<svg x="{x}" y="{_HEADING}" width="{WIDTH}" height="{own:g}" ', 1))
+        )
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}" width="{width}"'
+    return Markup(f'{opening} height="{height:g}">{join(parts)}</svg>\n')
 
 
 def _plane(series: Sequence[Series], along: Axis, up: Axis, joined: bool) -> Markup:

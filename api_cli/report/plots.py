@@ -65,9 +65,10 @@ def acceptance_by_k(found: Evaluation, known: BreakEvens) -> dict[str, Markup]:
     for one in drafted:
         chart, line = _line_of(found.cell(one))
         charts[chart][line].setdefault(float(found.cell(one).k), one.acceptance or 0.0)
-        even = break_even(found.cell(one), known)
+    for cell in map(found.cell, drafted):
+        even = break_even(cell, known)
         if even is not None and even <= 1:
-            charts[chart][f"{PAYS_ABOVE} {found.cell(one).drafter.value}"][float(found.cell(one).k)] = even
+            charts[_line_of(cell)[0]][f"{PAYS_ABOVE} {cell.drafter.value}"][float(cell.k)] = even
     most = max((share for drawn in charts.values() for line in drawn.values() for share in line.values()), default=0.0)
     up = Axis(title="acceptance", write=percent, least=0.0, most=most)
     along = Axis(title="k, tokens drafted in a round")

@@ -18,7 +18,7 @@ STYLE = (
     + """
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 1200px; margin: 0 auto; padding: 16px; overflow-wrap: break-word; }
+main { max-width: 1320px; margin: 0 auto; padding: 16px; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; margin: 0.4em 0 0; }
 h2 { font-size: 1.2rem; margin: 1.8em 0 0.5em; }
 h3 { font-size: 1rem; margin: 0 0 6px; }
@@ -29,7 +29,7 @@ p { margin: 0.4em 0; max-width: 75ch; }
 .lead { font-size: 1.15rem; font-weight: 600; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9rem; }
-th, td { text-align: left; vertical-align: top; padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); }
+th, td { text-align: left; vertical-align: top; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; white-space: nowrap; color: var(--dim); }
 td { min-width: 3.5em; }
 td:first-child { min-width: 10em; }

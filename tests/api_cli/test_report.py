@@ -14,6 +14,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
@@ -22,7 +23,7 @@ from api_cli.claims import claims
 from api_cli.client import Client
 from api_cli.evaluation import Evaluation, evaluate
 from api_cli.published import Published, published
-from api_cli.report.charts import ticks
+from api_cli.report.charts import standalone, ticks
 from api_cli.report.page import Material, page
 from api_cli.report.plots import acceptance_by_k
 from db.parting import Parting
@@ -219,6 +220,21 @@ def test_ticks_are_round_and_cover() -> None:
     assert [0.0, 0.2, 0.4, 0.6, 0.8] == ticks(0.0, 0.7)
     assert [0.95, 1.0, 1.05, 1.1, 1.15, 1.2] == ticks(0.97, 1.2)
     assert [5.0, 6.0] == [ticks(5.0, 5.0)[0], ticks(5.0, 5.0)[-1]]
+
+
+def test_a_chart_by_itself_is_an_image_that_a_browser_reads() -> None:
+    """Well-formed XML without anything outside it: both charts under their names, and what pays as the last line."""
+    found = evaluated(
+        evaluation((*TWO, cross("mini-draft-bytes", k=4), plain(), neural()), items(1), lambda _: Figures(speed=1.0))
+    )
+    known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41, 0.5, 0.6]}}
+    drawn = ElementTree.fromstring(standalone(acceptance_by_k(found, known)))
+    texts = ["".join(one.itertext()) for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+
+    assert "{http://www.w3.org/2000/svg}svg" == drawn.tag
+    assert {"draft mini-draft-bytes", "draft mini-draft", "neural"} <= set(texts)
+    assert texts.index("cross context") + 1 == texts.index("pays above, by cross")
+    assert not {"href", "src"} & {name for one in drawn.iter() for name in one.attrib}
 
 
 # -- the page ------------------------------------------------------------------------------------------------------
