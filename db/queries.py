@@ -8,12 +8,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
 
-from db.records import Claim, Counts, JobRecord, ResultRecord
+from db.parting import NEAR_TIE, SAME_AS_PLAIN
+from db.records import Claim, Counts, EvaluationTotals, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
 from db.specs import MAX_BATCH, TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
 from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
 from db.tables import attempts, cells, items, jobs, results
 
+#: The figure that says how many models were loaded for a result.
+MODEL_LOADS = "model_loads"
 #: A job in one of these may have a result claimed.
 ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
 
@@ -96,7 +99,7 @@ def job_cells(job_id: str) -> Select[Any]:
 def answer_beside(result_id: int, cell_id: int) -> Select[Any]:
     """The finished answer of the same item under another cell."""
     item_id = select(results.c.item_id).where(results.c.id == result_id).scalar_subquery()
-    return select(results.c.text).where(
+    return select(results.c.text, results.c.metrics).where(
         results.c.item_id == item_id, results.c.cell_id == cell_id, results.c.state == ResultState.DONE
     )
 
@@ -138,10 +141,21 @@ def job_rows(chosen: ColumnElement[bool]) -> Select[Any]:
         """Of what was generated here, not copied."""
         return case((results.c.reused_from.is_(None), figure))
 
+    def evaluated(figure: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Of evaluations alone: no other job's wide columns are read."""
+        return case((jobs.c.kind == JobKind.EVALUATION, figure))
+
+    same = evaluated(results.c.scores[SAME_AS_PLAIN].as_float())
+    # An equal text may be of other tokens, which is no difference.
+    near_tie = case((same == 0.0, results.c.scores[NEAR_TIE].as_float()))
     return (
         select(
             jobs,
             *counts,
+            func.count(same).label("compared"),
+            func.coalesce(func.sum(same), 0).label("same"),
+            func.coalesce(func.sum(near_tie), 0).label("near_ties"),
+            func.coalesce(func.sum(evaluated(results.c.metrics[MODEL_LOADS].as_integer())), 0).label("model_loads"),
             func.count(results.c.reused_from).label("reused"),
             func.coalesce(func.sum(own(results.c.prompt_tokens)), 0).label("prompt_tokens"),
             func.coalesce(func.sum(own(results.c.completion_tokens)), 0).label("completion_tokens"),
@@ -180,6 +194,13 @@ def to_job(row: Row[Any]) -> JobRecord:
         reused_tokens=row.reused_tokens,
         schedule=None if row.schedule is None else Schedule.model_validate(row.schedule),
         progress_at=row.progress_at,
+        evaluation=_to_totals(row) if row.kind == JobKind.EVALUATION else None,
+    )
+
+
+def _to_totals(row: Row[Any]) -> EvaluationTotals:
+    return EvaluationTotals(
+        compared=row.compared, same=int(row.same), near_ties=int(row.near_ties), model_loads=row.model_loads
     )
 
 

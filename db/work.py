@@ -12,7 +12,7 @@ from db import queries
 from db.calibrations import Calibrations
 from db.groups import plain_positions
 from db.leases import Leases
-from db.records import Claim, Finished, Telling
+from db.records import Claim, Finished, PlainAnswer, Telling
 from db.schedule import OVER, Standing
 from db.specs import CellSpec
 from db.status import (
@@ -34,6 +34,8 @@ DEATHS_ALLOWED = 3
 WORKER_CRASHED = "worker_crashed"
 #: Answers of a cell that a drafter may want to know again.
 ANSWERS = 4_096
+#: The figure in which an evaluation's plain answer keeps its tokens, for others to be held against.
+TOKENS = "tokens"
 #: Figures that have a column of their own.
 LIFTED = (
     "prompt_tokens",
@@ -138,7 +140,7 @@ class Work(Leases, Calibrations):
         with reading(self.engine) as connection:
             return [text for text in connection.scalars(latest) if text][::-1]
 
-    def plain_answer(self, claim: Claim) -> str | None:
+    def plain_answer(self, claim: Claim) -> PlainAnswer | None:
         """The finished plain answer that *claim*'s is to be held against; None where there is none or it is plain."""
         with reading(self.engine) as connection:
             rows = connection.execute(queries.job_cells(claim.job_id)).all()
@@ -146,8 +148,11 @@ class Work(Leases, Calibrations):
             plain = plain_positions([CellSpec.model_validate(row.spec) for row in rows]).get(at)
             if plain is None:
                 return None
-            answer: str | None = connection.scalar(queries.answer_beside(claim.result_id, rows[plain].id))
-            return answer
+            row = connection.execute(queries.answer_beside(claim.result_id, rows[plain].id)).first()
+        if row is None:
+            return None
+        tokens = (row.metrics or {}).get(TOKENS)
+        return PlainAnswer(text=row.text, tokens=None if tokens is None else tuple(tokens))
 
     def fail(self, claim: Claim, code: str, message: str) -> bool:
         """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""

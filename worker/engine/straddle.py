@@ -55,12 +55,13 @@ class Straddle:
         Row j of *logits* (len(word) + 1, V) was drawn behind j tokens of the word. Waits for them.
         """
         rows = logits.astype(mx.float32)
-        norms = mx.logsumexp(rows, axis=-1)
-        mx.eval(rows, norms)
+        log_sums = mx.logsumexp(rows, axis=-1)
+        mx.eval(rows, log_sums)
         # From here on on the host: fifty small operations on the device would cost it more than all else.
         values = np.array(rows, copy=False)
+        norms: list[float] = log_sums.tolist()  # type: ignore[assignment]
         begun, best_score, opening = 0.0, -math.inf, None
-        for kept, norm in enumerate(norms.tolist()):  # type: ignore[arg-type]
+        for kept, norm in enumerate(norms):
             if begun <= best_score:  # whatever stands behind so much of the word is less likely still
                 break
             rest = self._tokenizer.spell(word[kept:]) + pending
