@@ -13,7 +13,7 @@ import click
 
 from api_cli.asked import Asked, Terms, default_name, job_spec
 from api_cli.cli.progress import exit_code, follow
-from api_cli.cli.render import json_text, progress_text, say
+from api_cli.cli.render import EXIT_USAGE, json_text, progress_text, say
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule, schedule_text
 from api_cli.inputs import Inputs, Instruction, read_inputs
@@ -23,8 +23,6 @@ from db.specs import MAX_BATCH, Decoding, DrafterKind, Dtype, JobSpec, Translati
 from db.status import JOB_ENDED
 from db.summary import job_json
 
-#: Exit code for what a user asked wrongly.
-EXIT_USAGE = 2
 _DECODING = tuple(Decoding.model_fields)
 Command = Callable[..., Any]
 Decorator = Callable[[Any], Any]
