@@ -62,6 +62,13 @@ INPUT_OPTIONS = _options(
     click.option("--raw", is_flag=True, help="Continue the text itself, without a chat template."),
     click.option("--skip-invalid", is_flag=True, help="Queue the valid inputs; record the others as failed items."),
 )
+TRUST_OPTION = click.option(
+    "--trust-remote-code",
+    multiple=True,
+    metavar="NAME",
+    help="Run the code that this model's own files bring along. NAME is the target or the draft, as given; no other "
+    "model's code is run.",
+)
 MODEL_OPTIONS = _options(
     click.option("--target", help="Model: a name of `nocka models`, a local folder, or a Hugging Face repo id."),
     click.option("--target-revision", help="Commit of that repo to pin."),
@@ -86,6 +93,7 @@ MODEL_OPTIONS = _options(
         help="Items that run together, each without a drafter; auto: as many as pay on this machine.",
     ),
     click.option("--compare-plain", is_flag=True, help="Run plain decoding too and hold the answers against it."),
+    TRUST_OPTION,
 )
 DECODING_OPTIONS = _options(
     click.option("--max-tokens", type=int, help="Longest answer. Default: 256."),
