@@ -55,13 +55,14 @@ class Model:
 
     def describe(self) -> dict[str, Any]:
         """What belongs in a result's configuration."""
+        trusted = {"trust_remote_code": True} if self.ref.trusted else {}
         return {
             "source": self.ref.source,
             "revision": self.revision,
             "dtype": self.dtype,
             "quantized": self.quantized,
             "size_bytes": self.size_bytes,
-            "trust_remote_code": self.ref.trusted,
+            **trusted,
         }
 
 
