@@ -60,6 +60,8 @@ class Grid(Spec):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     dtype: Dtype = Dtype.AUTO
     scorers: tuple[str, ...] = ()
+    #: Which of targets and drafts may run code of their own.
+    trust_remote_code: tuple[str, ...] = ()
     #: A cell goes that matches one of these in every key it names: {drafter = "cross", k = [4, 6]}.
     exclude: tuple[dict[str, Scalar | tuple[Scalar, ...]], ...] = ()
 

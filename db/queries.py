@@ -6,29 +6,18 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
+from sqlalchemy import ColumnElement, Row, Select, and_, case, func, select
 
 from db.parting import NEAR_TIE, SAME_AS_PLAIN
 from db.records import Claim, Counts, EvaluationTotals, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
-from db.specs import MAX_BATCH, TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
-from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
-from db.tables import attempts, cells, items, jobs, results
+from db.specs import TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
+from db.statements import ITEM, ITEM_COLUMNS
+from db.status import JobState, ResultState
+from db.tables import cells, items, jobs, results
 
 #: The figure that says how many models were loaded for a result.
 MODEL_LOADS = "model_loads"
-#: A job in one of these may have a result claimed.
-ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
-
-
-def urgent_jobs() -> Select[Any]:
-    """Ids, schedules and work so far of the jobs with waiting results, the most urgent first."""
-    waiting = exists().where(results.c.job_id == jobs.c.id, results.c.state == ResultState.WAITING)
-    return (
-        select(jobs.c.id, jobs.c.schedule, jobs.c.worked_s)
-        .where(jobs.c.state.in_(ACTIVE), waiting)
-        .order_by(jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
-    )
 
 
 def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Standing:
@@ -36,59 +25,6 @@ def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Stan
     if row.schedule is None:
         return Standing.DUE
     return Schedule.model_validate(row.schedule).standing(now, row.worked_s + running_s)
-
-
-def next_result(job_id: str, cell_id: int | None = None) -> Select[Any]:
-    """The job's first waiting result, those that killed a worker last; what another worker locked is passed over.
-
-    With *cell_id*, of that cell alone.
-    """
-    found = (
-        select(results.c.id, results.c.attempts, results.c.fence)
-        .where(results.c.job_id == job_id, results.c.state == ResultState.WAITING)
-        .order_by(results.c.deaths, results.c.turn)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    return found if cell_id is None else found.where(results.c.cell_id == cell_id)
-
-
-def accounted_until(claim: Claim) -> Select[Any]:
-    """When the worker that holds *claim* last ended a result, as far as its latest attempts tell."""
-    holder = select(results.c.worker).where(results.c.id == claim.result_id).scalar_subquery()
-    # Through the primary key: a long job has many attempts, and this is asked every second.
-    latest = select(attempts).order_by(attempts.c.id.desc()).limit(4 * MAX_BATCH).subquery()
-    return select(func.max(latest.c.ended_at)).where(latest.c.worker == holder)
-
-
-def claimed_job(result_id: int, fence: int) -> Select[Any]:
-    """The job under a claim, and since when it stands; no row when it does not."""
-    return (
-        select(jobs.c.state.label("job_state"), jobs.c.schedule, jobs.c.worked_s, results.c.claimed_at)
-        .join(results, results.c.job_id == jobs.c.id)
-        .where(results.c.id == result_id, results.c.fence == fence, results.c.state == ResultState.RUNNING)
-    )
-
-
-def claimed_result(result_id: int) -> Select[Any]:
-    """All that a claim holds."""
-    return (
-        select(
-            results.c.id,
-            results.c.fence,
-            results.c.attempts,
-            results.c.job_id,
-            results.c.cell_id,
-            jobs.c.kind,
-            jobs.c.task,
-            cells.c.spec,
-            *_ITEM,
-        )
-        .join(jobs, jobs.c.id == results.c.job_id)
-        .join(cells, cells.c.id == results.c.cell_id)
-        .join(items, items.c.id == results.c.item_id)
-        .where(results.c.id == result_id)
-    )
 
 
 def job_cells(job_id: str) -> Select[Any]:
@@ -212,7 +148,7 @@ def result_rows(job_id: str, states: Collection[ResultState] | None = None) -> S
     return (
         select(
             results,
-            *_ITEM,
+            *ITEM,
             items.c.position.label("item_position"),
             cells.c.position.label("cell_position"),
             cells.c.label.label("cell_label"),
@@ -253,13 +189,8 @@ def to_result(row: Row[Any]) -> ResultRecord:
     )
 
 
-#: An item's columns under names that no other table's share.
-_ITEM_COLUMNS = ("custom_id", "messages", "text", "reference", "overrides", "dataset", "content_kind")
-_ITEM = [items.c[name].label(f"item_{name}") for name in _ITEM_COLUMNS]
-
-
 def _to_item(row: Row[Any]) -> ItemSpec | None:
     """The item as it was submitted; None for a rejected one, which has no input."""
     if row.item_messages is None and row.item_text is None:
         return None
-    return ItemSpec.model_validate({name: getattr(row, f"item_{name}") for name in _ITEM_COLUMNS})
+    return ItemSpec.model_validate({name: getattr(row, f"item_{name}") for name in ITEM_COLUMNS})

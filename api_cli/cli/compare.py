@@ -8,8 +8,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from api_cli.cli.progress import EXIT_FAILED
-from api_cli.cli.render import console, excerpt, factor, fit, json_text, number, percent, say, table
+from api_cli.cli.render import EXIT_FAILED, console, excerpt, factor, fit, json_text, number, percent, say, table
 from api_cli.client import Client
 from api_cli.regression import CellChange, Comparison, Pair
 from api_cli.regression import compare as held_against
