@@ -59,7 +59,7 @@ def _acceptance_by_k(found: Evaluation, known: BreakEvens) -> list[Markup]:
 
 
 def acceptance_by_k(found: Evaluation, known: BreakEvens) -> dict[str, Markup]:
-    """A chart for each draft, and one for the drafters without a model: a line for each drafter and translation."""
+    """A chart for each draft, and for the drafters without a model, where there is more than one k."""
     charts: dict[str, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
     drafted = [one for one in _drafted(found) if found.cell(one).k]
     for one in drafted:
@@ -75,6 +75,7 @@ def acceptance_by_k(found: Evaluation, known: BreakEvens) -> dict[str, Markup]:
     return {
         chart: lines([Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()], along, up)
         for chart, drawn in charts.items()
+        if len({k for line in drawn.values() for k in line}) > 1
     }
 
 
@@ -105,7 +106,7 @@ def _against_break_even(found: Evaluation, known: BreakEvens) -> list[Markup]:
     for one in _drafted(found):
         drafts[_line_of(found.cell(one))[0]].append(one.label)
     missing = [draft for draft, labels in drafts.items() if not shown & set(labels)]
-    caption += f" Not measured here: {', '.join(missing)}." if missing else ""
+    caption += f" Of these it is not known: {', '.join(missing)}." if missing else ""
     return [_plot(heading, caption, rows(drawn, _SHARE))]
 
 

@@ -203,7 +203,7 @@ def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_b
 ) -> None:
     """No chart by k has the one, no sentence about drafts the other; both are rivals of the rest."""
     auto = CellSpec(target="mini-target", drafter=DrafterKind.AUTO, draft="mini-draft-bytes")
-    cells = (*TWO, auto, plain().model_copy(update={"batch": 4}))
+    cells = (*TWO, cross("mini-draft-bytes", k=4), auto, plain().model_copy(update={"batch": 4}))
     speeds = {DrafterKind.OFF: 1.0, DrafterKind.CROSS: 0.9, DrafterKind.AUTO: 1.2}
     job = evaluation(cells, items(8), lambda claim: Figures(speed=speeds[claim.cell.drafter]))
     with Client.open() as client:
@@ -214,9 +214,9 @@ def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_b
 
     [drawn] = acceptance_by_k(evaluated(job), {}).values()
     assert "cross context" in drawn and "auto" not in drawn
-    assert f"Run {auto.label}: 1.20×" in shown and "the best of 3 other cells" in shown
+    assert f"Run {auto.label}: 1.20×" in shown and "the best of 4 other cells" in shown
     assert "Of cross context k=2 mini-draft-bytes 33 % stand, below the 41 %" in shown
-    assert "All 72 other answers are plain decoding's own text." in shown
+    assert "All 96 other answers are plain decoding's own text." in shown
     assert "was not measured here" not in shown
 
 
@@ -228,15 +228,15 @@ def test_ticks_are_round_and_cover() -> None:
 
 def test_a_chart_by_itself_is_an_image_that_a_browser_reads() -> None:
     """Well-formed XML without anything outside it: both charts under their names, and what pays as the last line."""
-    found = evaluated(
-        evaluation((*TWO, cross("mini-draft-bytes", k=4), plain(), neural()), items(1), lambda _: Figures(speed=1.0))
-    )
+    cells = (*TWO, cross("mini-draft-bytes", k=4), plain(), neural(), neural(k=4), neural("mini-other"))
+    found = evaluated(evaluation(cells, items(1), lambda _: Figures(speed=1.0)))
     known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41, 0.5, 0.6]}}
     drawn = ElementTree.fromstring(standalone(acceptance_by_k(found, known)))
     texts = ["".join(one.itertext()) for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
 
     assert "{http://www.w3.org/2000/svg}svg" == drawn.tag
     assert {"draft mini-draft-bytes", "draft mini-draft", "neural"} <= set(texts)
+    assert "draft mini-other" not in texts, "one k is no line"
     assert texts.index("cross context") + 1 == texts.index("pays above, by cross")
     assert not {"href", "src"} & {name for one in drawn.iter() for name in one.attrib}
 
