@@ -198,21 +198,25 @@ def test_published_figures_are_shown_for_one_kind_of_text_too(nocka: Nocka, tmp_
     assert "By kind of text" not in mini, "one kind is all of it"
 
 
-def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_but_those_by_k(nocka: Nocka) -> None:
+def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_but_those_by_k(
+    nocka: Nocka, tmp_path: Path
+) -> None:
     """No chart by k has the one, no sentence about drafts the other; both are rivals of the rest."""
-    lookup = CellSpec(target="mini-target", drafter=DrafterKind.LOOKUP, k=4)
-    cells = (*TWO, lookup, plain().model_copy(update={"batch": 4}))
-    job = evaluation(cells, items(8), lambda claim: Figures(speed={0: 1.0, 2: 0.9, 4: 1.2}[claim.cell.k]))
-    varying = [cell if cell != lookup else cell.model_copy(update={"k": 0}) for cell in cells]
+    auto = CellSpec(target="mini-target", drafter=DrafterKind.AUTO, draft="mini-draft-bytes")
+    cells = (*TWO, auto, plain().model_copy(update={"batch": 4}))
+    speeds = {DrafterKind.OFF: 1.0, DrafterKind.CROSS: 0.9, DrafterKind.AUTO: 1.2}
+    job = evaluation(cells, items(8), lambda claim: Figures(speed=speeds[claim.cell.drafter]))
     with Client.open() as client:
-        record, found = client.status(job), evaluate(client.results(job), varying)
-    known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41], "lookup": [0.2, 0.1]}}
-    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-    shown = page(Material(job=record, found=found, failed=(), break_evens=known, written_at=moment))
+        what = ("mini-target", "mini-draft-bytes", "here")
+        client.store.record_calibration("key", what, {"break_even": {"cross": [0.3, 0.41], "lookup": [0.2, 0.1]}})
+    nocka("report", job, "-o", tmp_path / "report.html")
+    shown = Page(tmp_path / "report.html").text
 
-    assert ["draft mini-draft-bytes"] == list(acceptance_by_k(found, known))
-    assert "Run lookup k=0: 1.20×" in shown and "the best of 3 other cells" in shown
-    assert "All 72 other answers are plain decoding&#x27;s own text." in shown
+    [drawn] = acceptance_by_k(evaluated(job), {}).values()
+    assert "cross context" in drawn and "auto" not in drawn
+    assert f"Run {auto.label}: 1.20×" in shown and "the best of 3 other cells" in shown
+    assert "Of cross context k=2 mini-draft-bytes 33 % stand, below the 41 %" in shown
+    assert "All 72 other answers are plain decoding's own text." in shown
     assert "was not measured here" not in shown
 
 

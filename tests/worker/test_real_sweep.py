@@ -48,8 +48,8 @@ class FlippingModels(Models):
         super().__init__()
         self._flip = flip
 
-    def decoder(self, target: ModelRef, drafting: Drafting, memory: str = "") -> Any:
-        real = super().decoder(target, drafting, memory)
+    def decoder(self, target: ModelRef, drafting: Drafting, *further: Any) -> Any:
+        real = super().decoder(target, drafting, *further)
         return real if drafting.drafter == "off" else Flipping(real, self._model(target), self._flip)
 
 
