@@ -62,6 +62,8 @@ class Straddle:
         begun = 0.0
         best_score, opening = -math.inf, None
         for kept in range(len(word) + 1):
+            if begun <= best_score:  # whatever stands behind so much of the word is less likely still
+                break
             rest = self._tokenizer.spell(word[kept:]) + pending
             begun -= float(norm[kept])
             row = values[kept]
