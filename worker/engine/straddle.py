@@ -65,7 +65,7 @@ class Straddle:
             if begun <= best_score:  # whatever stands behind so much of the word is less likely still
                 break
             rest = self._tokenizer.spell(word[kept:]) + pending
-            begun -= norm
+            begun -= float(norm[kept])
             row = values[kept]
             # Behind the whole word anything may come, an end of turn too.
             ids = self._beginning(rest, or_equal=kept == len(word)) if rest else None
