@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich import box
@@ -41,6 +41,8 @@ class Report:
     notes: tuple[str, ...] = ()
     #: The columns that come out the same in every run.
     fixed: frozenset[str] = frozenset()
+    #: Counts that come out the same but for so many, where another BLAS adds in another order.
+    near: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -53,11 +55,21 @@ class Report:
 
     def fixed_cells(self) -> dict[str, dict[str, Cell]]:
         """What must come out the same again, by row."""
+        held = self.fixed | self.near.keys()
         kept = {
-            label: {name: _rounded(cell) for name, cell in cells.items() if name in self.fixed}
+            label: {name: _rounded(cell) for name, cell in cells.items() if name in held}
             for label, cells in self.rows.items()
         }
         return {label: cells for label, cells in kept.items() if cells}
+
+    def differences(self, expected: Mapping[str, Mapping[str, Cell]]) -> Iterator[str]:
+        """Where the fixed cells are not those of *expected*, in words. One that is missing on either side differs."""
+        found = self.fixed_cells()
+        for label in dict.fromkeys([*expected, *found]):
+            due, cells = expected.get(label, {}), found.get(label, {})
+            for name in dict.fromkeys([*due, *cells]):
+                if not _agree(due.get(name), cells.get(name), self.near.get(name, 0)):
+                    yield f"figure {self.figure}, {label}, {name}: {cells.get(name)}, expected {due.get(name)}"
 
 
 def show(report: Report, console: Console) -> None:
@@ -83,6 +95,12 @@ def _shown(cell: Cell) -> str:
     if cell is None:
         return "-"
     return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+
+
+def _agree(due: Cell, cell: Cell, apart: int) -> bool:
+    if isinstance(due, int) and isinstance(cell, int):
+        return abs(due - cell) <= apart
+    return due == cell
 
 
 def _rounded(cell: Cell) -> Cell:

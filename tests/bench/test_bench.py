@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench import forms, oracle
-from bench.__main__ import compared
 from bench.ideal import IdealDrafter
-from bench.report import Check
+from bench.report import Check, Report
 from bench.timing import speed
 from bench.workloads import REPLAY, answer, held_out, repeated_share
 from tests.engine.conftest import mini
@@ -47,10 +46,20 @@ def test_the_bound_is_below_the_median_and_equal_without_noise() -> None:
 
 
 def test_a_changed_figure_is_named() -> None:
-    """Within a hundredth is the same where forwards are involved; the oracle has to be exact."""
-    assert list(compared({"3": {"a": {"x": 1.0}}}, {"3": {"a": {"x": 1.005}}})) == []
-    assert len(list(compared({"4": {"a": {"x": 1.0}}}, {"4": {"a": {"x": 1.005}}}))) == 1
-    assert len(list(compared({}, {"3": {"a": {"x": 1}}}))) == 1
+    """Counts that rest on a draft's forwards may be two apart and nothing else; what is missing on a side differs."""
+    report = Report(
+        figure=3,
+        title="t",
+        rows={"a": {"forwards": 102, "tokens": 120, "share": 0.33333, "ms": 7.1}},
+        fixed=frozenset({"tokens", "share"}),
+        near={"forwards": 2},
+    )
+    as_found = {"forwards": 100, "tokens": 120, "share": 0.3333}
+    assert list(report.differences({"a": as_found})) == []
+    for changed in ({"forwards": 99}, {"forwards": 105}, {"tokens": 121}, {"share": 0.3334}, {"equal": 1.0}):
+        assert len(list(report.differences({"a": as_found | changed}))) == 1
+    assert len(list(report.differences({"a": as_found, "b": {"tokens": 120}}))) == 1
+    assert len(list(report.differences({}))) == 3
 
 
 def test_a_promise_that_was_not_measured_is_neither_kept_nor_broken() -> None:
