@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,8 @@ class Asked:
     #: Options of `db.specs.Decoding` by name; None is not said.
     decoding: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     compare_plain: bool = False
+    #: Models that may run code of their own, as the user named them.
+    trust_remote_code: tuple[str, ...] = ()
 
 
 def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
@@ -71,12 +73,14 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
     if translation is None and drafter is DrafterKind.CROSS:
         translation = Translation.CONTEXT.value
     k = asked.k if asked.k is not None else DEFAULT_K[drafter]
+    draft = model_name(draft, "draft") if draft is not None else None
     wanted = _cell(
         {
             "target": target,
             "target_revision": _revision(asked.target_revision, target, "target"),
-            "draft": model_name(draft, "draft") if draft is not None else None,
+            "draft": draft,
             "draft_revision": _revision(asked.draft_revision, draft, "draft"),
+            "trust_remote_code": trusted(asked.trust_remote_code, (target, draft)),
             "drafter": drafter,
             "translation": translation,
             "ngram": None if asked.ngram is None else _ngram_path(asked.ngram),
@@ -96,7 +100,8 @@ def cells(asked: Asked, model: str | None) -> tuple[CellSpec, ...]:
 def plain(cell: CellSpec) -> CellSpec:
     """*cell* without its drafter."""
     off = {"drafter": DrafterKind.OFF, "translation": None, "ngram": None, "k": 0}
-    return cell.model_copy(update={"draft": None, "draft_revision": None, **off})
+    trust = tuple(name for name in cell.trust_remote_code if name == cell.target)
+    return cell.model_copy(update={"draft": None, "draft_revision": None, "trust_remote_code": trust, **off})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,6 +157,25 @@ def model_name(name: str, role: str) -> str:
         f"--{role} {name}: neither a name of the catalogue nor a local folder nor a Hugging Face repo id (ORG/NAME)",
         f"Did you mean {', '.join(near)}?" if near else "Type: nocka models",
     )
+
+
+def trusted(names: Iterable[str], models: Iterable[str | None]) -> tuple[str, ...]:
+    """Those of *models* that *names* name. Raises InputError for a name that is none of theirs."""
+    known = {_source(model): model for model in models if model is not None}
+    found: dict[str, None] = {}
+    for name in names:
+        if _source(name) not in known:
+            hint = f"Name {' or '.join(known.values())}."
+            raise InputError(f"--trust-remote-code {name}: it is neither the target nor the draft", hint)
+        found[known[_source(name)]] = None
+    return tuple(found)
+
+
+def _source(name: str) -> str:
+    """What the model *name* stands for: a catalogue name and its repo id are one, as are all ways to a folder."""
+    known = catalogue.entry(name)
+    folder = Path(name).expanduser()
+    return known.source if known is not None else str(folder.resolve()) if folder.is_dir() else name
 
 
 def _target(asked: Asked, model: str | None) -> tuple[str, str | None]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Self
 
-from api_cli.enqueue import enqueue
 from db.connect import open_store
 from db.errors import BrokerError
 from db.records import JobRecord, ResultRecord, Stored
@@ -75,7 +74,7 @@ class Client:
 
     def add_cells(self, ref: str, more: Sequence[CellSpec]) -> Submitted:
         """Run an evaluation's items under *more* cells too. Raises NotAllowed where it cannot go on."""
-        job_id = self.store.job(ref).id
+        job_id = self.store.find(ref)
         count = self.store.add_cells(job_id, more)
         return Submitted(job_id=job_id, not_woken=self._wake(job_id) if count else None)
 
@@ -91,7 +90,7 @@ class Client:
         self, ref: str, progress: Callable[[JobRecord], None] = lambda job: None, poll_s: float = POLL_S
     ) -> JobRecord:
         """Block until the job has ended, calling *progress* at once and then every *poll_s* seconds."""
-        job_id = self.store.job(ref).id
+        job_id = self.store.find(ref)
         while True:
             job = self.store.job(job_id)
             progress(job)
@@ -101,11 +100,11 @@ class Client:
 
     def cells(self, ref: str) -> list[CellSpec]:
         """Read the job's cells in order."""
-        return self.store.cells(self.store.job(ref).id)
+        return self.store.cells(self.store.find(ref))
 
     def results(self, ref: str, states: Collection[ResultState] | None = None) -> Iterator[ResultRecord]:
         """Read the job's results so far, in turn order."""
-        return self.store.results(self.store.job(ref).id, states=states)
+        return self.store.results(self.store.find(ref), states=states)
 
     def first_error(self, job: JobRecord) -> str | None:
         """Say why the job failed, or its first failed result."""
@@ -118,24 +117,26 @@ class Client:
 
     def cancel(self, ref: str) -> JobRecord:
         """End the job; finished results stay. Raises NotAllowed when it has ended by itself."""
-        return self.store.cancel(self.store.job(ref).id)
+        return self.store.cancel(self.store.find(ref))
 
     def pause(self, ref: str) -> JobRecord:
         """Hold the job; an item that runs is handed back within seconds. Raises NotAllowed when it has ended."""
-        return self.store.pause(self.store.job(ref).id)
+        return self.store.pause(self.store.find(ref))
 
     def resume(self, ref: str) -> tuple[Submitted, JobRecord]:
         """Let a paused job go on. Raises NotAllowed when it has ended."""
-        job = self.store.resume(self.store.job(ref).id)
+        job = self.store.resume(self.store.find(ref))
         return Submitted(job_id=job.id, not_woken=self._wake(job.id)), job
 
     def retry(self, ref: str, states: Collection[ResultState] = RETRYABLE) -> tuple[Submitted, int]:
         """Set the job's results in *states* waiting again; also return how many."""
-        job_id = self.store.job(ref).id
+        job_id = self.store.find(ref)
         count = self.store.retry(job_id, states)
         return Submitted(job_id=job_id, not_woken=self._wake(job_id) if count else None), count
 
     def _wake(self, job_id: str) -> BrokerError | None:
+        from api_cli.enqueue import enqueue  # RQ is slow to load, and looking needs none
+
         try:
             enqueue(self.settings, job_id)
         except BrokerError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from api_cli.statistics import Estimate, estimate
 from db.groups import plain_positions
+from db.parting import BESIDE_PLAIN, Parting, parting
 from db.records import ResultRecord
 from db.specs import CellSpec
 from db.status import ResultState
@@ -22,6 +23,8 @@ class Answer:
     kind: str
     #: Whether the text is plain decoding's; None where there is no plain answer to hold it against.
     same: bool | None
+    #: Where it is not plain's, as the worker measured it; None where it is or that is not known.
+    parting: Parting | None
     #: Tokens a second over plain's, both decoded in this job; None where either was not.
     speed: float | None
     #: Accepted over proposed tokens.
@@ -39,9 +42,10 @@ class Summary:
     total: int
     done: int
     failed: int
-    #: Of the answers that could be held against plain decoding, how many are its own.
+    #: Of the answers that could be held against plain decoding, how many are its own, and how many part at a near tie.
     compared: int
     same: int
+    near_ties: int
     #: Median over the items.
     tokens_per_s: float | None
     #: Accepted over proposed tokens, and 1 + accepted / rounds; None where nothing was proposed.
@@ -104,7 +108,7 @@ def kind_of(result: ResultRecord) -> str:
 
 
 def cell_label(cells: Sequence[CellSpec], position: int) -> str:
-    """The cell's own label, with what tells it from cells that have the same: target, temperature, seed, batch."""
+    """The cell's own label, with what tells it from cells that have the same: target, temperature, seed."""
     cell = cells[position]
     words = [cell.label]
     if len({one.target for one in cells}) > 1:
@@ -113,9 +117,6 @@ def cell_label(cells: Sequence[CellSpec], position: int) -> str:
         words.append(f"t={cell.decoding.temperature:g}")
     if len({one.decoding.seed for one in cells}) > 1:
         words.append(f"seed={cell.decoding.seed}")
-    batch = getattr(cell, "batch", 1)
-    if batch != 1:
-        words.append(f"batch={batch or 'auto'}")
     return " ".join(words)
 
 
@@ -131,10 +132,12 @@ def _answers(results: Sequence[ResultRecord], cells: Sequence[CellSpec]) -> Iter
     for result in done:
         plain = by_place.get((result.item_position, plain_of.get(result.cell_position, -1)))
         mine, other = own_speed(result), own_speed(plain) if plain else None
+        same = None if plain is None else result.text == plain.text
         yield Answer(
             result=result,
             kind=kind_of(result),
-            same=None if plain is None else result.text == plain.text,
+            same=same,
+            parting=parting(result.scores) if same is False else None,
             speed=mine / other if mine and other else None,
             acceptance=result.acceptance_rate,
         )
@@ -159,6 +162,7 @@ def _summary(
         failed=sum(result.state is ResultState.FAILED for result in results),
         compared=sum(answer.same is not None for answer in answers),
         same=sum(answer.same is True for answer in answers),
+        near_ties=sum(answer.parting is not None and answer.parting.near_tie for answer in answers),
         tokens_per_s=statistics.median(speeds) if speeds else None,
         acceptance=accepted / proposed if proposed else None,
         acceptance_length=1 + accepted / rounds if rounds and proposed else None,
@@ -188,6 +192,6 @@ def _mean_scores(answers: Sequence[Answer]) -> tuple[tuple[str, float], ...]:
     found: dict[str, list[float]] = defaultdict(list)
     for answer in answers:
         for name, score in answer.result.scores.items():
-            if name not in ("same_as_plain", "first_difference"):
+            if name not in BESIDE_PLAIN:
                 found[name].append(score)
     return tuple((name, statistics.mean(scores)) for name, scores in sorted(found.items()))

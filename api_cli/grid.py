@@ -60,6 +60,8 @@ class Grid(Spec):
     top_p: float = Field(default=1.0, gt=0.0, le=1.0)
     dtype: Dtype = Dtype.AUTO
     scorers: tuple[str, ...] = ()
+    #: Which of targets and drafts may run code of their own.
+    trust_remote_code: tuple[str, ...] = ()
     #: A cell goes that matches one of these in every key it names: {drafter = "cross", k = [4, 6]}.
     exclude: tuple[dict[str, Scalar | tuple[Scalar, ...]], ...] = ()
 
@@ -114,13 +116,15 @@ def drafters_in(text: str) -> list[str]:
 def cells(grid: Grid) -> tuple[CellSpec, ...]:
     """The grid's cells, group by group: of one target and one draft, the plain cells first. Raises InputError.
 
-    Drafters without a model go with each target's first group. Options that a cell has no use for collapse.
+    Drafters without a model go with each target's first group, answers that are decoded together come last. Options
+    that a cell has no use for collapse.
     """
     found: list[CellSpec] = []
     for target in dict.fromkeys(grid.targets):
         made = [_group(grid, target, draft, at == 0) for at, draft in enumerate(_drafts(grid))]
         whole = [group for group in made if any(cell.drafter is not DrafterKind.OFF for cell in group)]
         found += itertools.chain.from_iterable(whole or made[:1])
+        found += _together(grid, target)
     return tuple(found)
 
 
@@ -171,18 +175,27 @@ def _group(grid: Grid, target: str, draft: str | None, is_first: bool) -> list[C
     return list(dict.fromkeys(kept))
 
 
+def _together(grid: Grid, target: str) -> list[CellSpec]:
+    """The plain cells of more than one answer at a time: a group of their own, or others' items would wait for all."""
+    point = {"target": target, "draft": None, "drafter": DrafterKind.OFF, "translation": None, "ngram": None, "k": 0}
+    sizes = [size for size in dict.fromkeys(grid.batches) if size != 1]
+    made = [
+        _cell(grid, {**point, "batch": size, "temperature": temperature, "seed": seed})
+        for size, temperature, seed in itertools.product(sizes, grid.temperatures, grid.seeds)
+    ]
+    return list(dict.fromkeys(cell for cell in made if not _excluded(grid, cell)))
+
+
 _AXES = ("translation", "ngram", "k", "batch", "temperature", "seed")
 
 
 def _axes(grid: Grid, kind: DrafterKind) -> tuple[Sequence[Any], ...]:
     """The values of `_AXES` that mean something under *kind*, in the order of the cells."""
-    off = kind is DrafterKind.OFF
     return (
         grid.translations if kind is DrafterKind.CROSS else (None,),
         grid.ngrams or (None,) if kind in TAKES_NGRAM else (None,),
         (0,) if kind in WITHOUT_K else grid.k or (DEFAULT_K[kind],),
-        # The first is the baseline's: plain decoding of one answer at a time.
-        tuple(dict.fromkeys((1, *grid.batches))) if off else (1,),
+        (1,),
         grid.temperatures,
         grid.seeds,
     )

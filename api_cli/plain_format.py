@@ -23,6 +23,7 @@ from api_cli.record import Fault, Record, custom_id_of, messages_of, overrides_o
 from db.specs import Overrides
 
 _INPUTS = ("text", "prompt", "messages")
+_OPTIONS = frozenset(Overrides.model_fields)
 
 
 def parse_object(line: dict[str, Any]) -> Record:
@@ -47,9 +48,9 @@ def _parse_plain(line: dict[str, Any]) -> Record:
     if len(given) > 1:
         faults.append(Fault("bad_value", f"{' and '.join(given)}: give one of them"))
     options = line.keys() - {"custom_id", "reference", *_INPUTS}
-    for name in sorted(options - Overrides.model_fields.keys()):
+    for name in sorted(options - _OPTIONS):
         faults.append(Fault("unknown_option", f"{name}: no such option"))
-    overrides, wrong = overrides_of({name: line[name] for name in options & Overrides.model_fields.keys()})
+    overrides, wrong = overrides_of({name: line[name] for name in options & _OPTIONS})
     reference = line.get("reference")
     faults += wrong + _reference_faults(reference)
     document, messages = None, None

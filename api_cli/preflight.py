@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from api_cli.asked import model_name
+from api_cli.asked import model_name, trusted
 from api_cli.ngram_header import read_header
 from api_cli.record import sentences
 from db import catalogue
@@ -23,12 +23,13 @@ _PACKAGES = {"chrf": ("sacrebleu", "eval"), "bleu": ("sacrebleu", "eval")}
 
 
 def checked(
-    specs: Iterable[CellSpec], scorers: Iterable[str], base: Path
+    specs: Iterable[CellSpec], scorers: Iterable[str], base: Path, trust: Iterable[str] = ()
 ) -> tuple[tuple[CellSpec, ...], EvaluationTask]:
     """*specs* with models and files by their full names (paths relative to *base*), and the task.
 
-    Raises InputError with everything that is wrong: a model that is no name, folder or repo id, a `neural` draft with
-    another tokenizer than its target's, an n-gram file that is none, a scorer that is none or lacks its package.
+    Each names those of its models that are in *trust*. Raises InputError with everything that is wrong: a model that is
+    no name, folder or repo id, a `neural` draft with another tokenizer than its target's, an n-gram file that is none,
+    a scorer that is none or lacks its package, a trusted model that is in no cell.
     """
     faults: dict[str, None] = {}
     found = []
@@ -40,6 +41,8 @@ def checked(
             faults[str(error)] = None
     task = EvaluationTask()
     try:
+        names = trusted(trust, [model for spec in found for model in (spec.target, spec.draft)])
+        found = [_trusting(spec, names) for spec in found]
         task = EvaluationTask(scorers=tuple(dict.fromkeys(scorers)))
         _installed(task.scorers)
     except ValidationError as error:
@@ -71,6 +74,12 @@ def _resolved(spec: CellSpec, base: Path) -> CellSpec:
         read_header(path)
         update["ngram"] = str(path)
     return spec.model_copy(update=update)
+
+
+def _trusting(spec: CellSpec, names: Iterable[str]) -> CellSpec:
+    """*spec* with those of its models named that are among *names*."""
+    own = tuple(name for name in names if name in (spec.target, spec.draft))
+    return spec.model_copy(update={"trust_remote_code": own}) if own else spec
 
 
 def _same_tokenizer(spec: CellSpec) -> None:

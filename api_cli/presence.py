@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 
-from api_cli.enqueue import registered_workers
 from db.errors import BrokerError
 from db.settings import Settings
 
@@ -32,6 +31,8 @@ def workers(settings: Settings) -> list[str]:
     pid = local_worker(settings)
     found = [f"process {pid} on this machine"] if pid is not None else []
     if not settings.embedded_broker:
+        from api_cli.enqueue import registered_workers  # RQ is slow to load
+
         with contextlib.suppress(BrokerError):
             found = registered_workers(settings) or found
     return found

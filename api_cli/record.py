@@ -16,6 +16,7 @@ from db.specs import Message, Overrides
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _PREFIX = re.compile(r"^(Value error, |Input )")
 MAX_CUSTOM_ID = 512
+NO_OVERRIDES = Overrides()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Record:
     #: Raw text that stands by itself, continued without a template.
     text: str | None = None
     reference: str | None = None
-    overrides: Overrides = dataclasses.field(default_factory=Overrides)
+    overrides: Overrides = NO_OVERRIDES
     #: The model that the line names; the job's target answers all the same.
     model: str | None = None
     #: Fields that were accepted and have no effect here.
@@ -106,15 +107,17 @@ def custom_id_of(value: Any) -> tuple[str | None, list[Fault]]:
 def overrides_of(options: Mapping[str, Any]) -> tuple[Overrides, list[Fault]]:
     """Decoding options, strictly typed: a number in quotes is not a number."""
     given = {name: value for name, value in options.items() if value is not None}
+    if not given:
+        return NO_OVERRIDES, []
     if isinstance(given.get("stop"), str):
         given["stop"] = [given["stop"]]
     faults = [fault for text in _texts(given.get("stop")) for fault in unstorable_faults("stop", text)]
     if faults:
-        return Overrides(), faults
+        return NO_OVERRIDES, faults
     try:
         return Overrides.model_validate_json(json.dumps(given), strict=True), []
     except ValidationError as error:
-        return Overrides(), [Fault("bad_value", sentence) for sentence in sentences(error)]
+        return NO_OVERRIDES, [Fault("bad_value", sentence) for sentence in sentences(error)]
 
 
 def _texts(value: Any) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from api_cli.evaluation import cell_label, own_speed
 from api_cli.statistics import Estimate, estimate
 from db.errors import InputError
+from db.parting import Parting, parting
 from db.records import ResultRecord
 from db.specs import CellSpec
 from db.status import ResultState
@@ -26,6 +27,8 @@ class Pair:
     acceptance_a: float | None
     acceptance_b: float | None
     same_text: bool
+    #: Where the texts differ and B's is not its own job's plain text: how it left that.
+    parting_b: Parting | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,7 @@ def _pair(cell: str, one: ResultRecord, other: ResultRecord) -> Pair:
         acceptance_a=one.acceptance_rate,
         acceptance_b=other.acceptance_rate,
         same_text=one.text == other.text,
+        parting_b=None if one.text == other.text else parting(other.scores),
     )
 
 

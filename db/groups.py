@@ -19,20 +19,27 @@ def groups(cells: Sequence[CellSpec]) -> list[range]:
 def _begins(before: CellSpec, cell: CellSpec) -> bool:
     if (before.target, before.target_revision, before.dtype) != (cell.target, cell.target_revision, cell.dtype):
         return True
+    # Answers that are decoded together leave the order of the items.
+    if cell.batch != before.batch:
+        return True
     return cell.drafter is DrafterKind.OFF and before.drafter is not DrafterKind.OFF
 
 
 def plain_positions(cells: Sequence[CellSpec]) -> dict[int, int]:
-    """For each cell with a drafter that has one, its baseline: the plain cell of its group with the same decoding.
+    """For each cell that has one, its baseline: the plain cell of its group with the same decoding.
+
+    That is for each cell with a drafter, and for plain cells that decode several answers together.
 
     Where its own group has none, another group's with the same target and decoding stands in.
     """
     found = {}
     for group in groups(cells):
         for at in group:
-            if cells[at].drafter is DrafterKind.OFF:
+            is_plain = cells[at].drafter is DrafterKind.OFF
+            if is_plain and cells[at].batch == 1:
                 continue
             alike = [other for other, cell in enumerate(cells) if _is_plain_of(cell, cells[at])]
+            alike = [other for other in alike if cells[other].batch == 1] if is_plain else alike
             alike.sort(key=lambda other: (other not in group, other))
             found.update({at: alike[0]} if alike else {})
     return found

@@ -6,26 +6,18 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, case, exists, func, select
+from sqlalchemy import ColumnElement, Row, Select, and_, case, func, select
 
-from db.records import Claim, Counts, JobRecord, ResultRecord
+from db.parting import NEAR_TIE, SAME_AS_PLAIN
+from db.records import Claim, Counts, EvaluationTotals, JobRecord, ResultRecord
 from db.schedule import Schedule, Standing
-from db.specs import MAX_BATCH, TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
-from db.status import JOB_TRANSITIONS, JobState, ResultState, may_become
-from db.tables import attempts, cells, items, jobs, results
+from db.specs import TASKS, CellSpec, DrafterKind, ItemSpec, JobKind
+from db.statements import ITEM, ITEM_COLUMNS
+from db.status import JobState, ResultState
+from db.tables import cells, items, jobs, results
 
-#: A job in one of these may have a result claimed.
-ACTIVE = [*may_become(JOB_TRANSITIONS, JobState.RUNNING), JobState.RUNNING]
-
-
-def urgent_jobs() -> Select[Any]:
-    """Ids, schedules and work so far of the jobs with waiting results, the most urgent first."""
-    waiting = exists().where(results.c.job_id == jobs.c.id, results.c.state == ResultState.WAITING)
-    return (
-        select(jobs.c.id, jobs.c.schedule, jobs.c.worked_s)
-        .where(jobs.c.state.in_(ACTIVE), waiting)
-        .order_by(jobs.c.priority.desc(), jobs.c.created_at, jobs.c.id)
-    )
+#: The figure that says how many models were loaded for a result.
+MODEL_LOADS = "model_loads"
 
 
 def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Standing:
@@ -33,59 +25,6 @@ def standing_of(row: Row[Any], now: dt.datetime, running_s: float = 0.0) -> Stan
     if row.schedule is None:
         return Standing.DUE
     return Schedule.model_validate(row.schedule).standing(now, row.worked_s + running_s)
-
-
-def next_result(job_id: str, cell_id: int | None = None) -> Select[Any]:
-    """The job's first waiting result, those that killed a worker last; what another worker locked is passed over.
-
-    With *cell_id*, of that cell alone.
-    """
-    found = (
-        select(results.c.id, results.c.attempts, results.c.fence)
-        .where(results.c.job_id == job_id, results.c.state == ResultState.WAITING)
-        .order_by(results.c.deaths, results.c.turn)
-        .limit(1)
-        .with_for_update(skip_locked=True)
-    )
-    return found if cell_id is None else found.where(results.c.cell_id == cell_id)
-
-
-def accounted_until(claim: Claim) -> Select[Any]:
-    """When the worker that holds *claim* last ended a result, as far as its latest attempts tell."""
-    holder = select(results.c.worker).where(results.c.id == claim.result_id).scalar_subquery()
-    # Through the primary key: a long job has many attempts, and this is asked every second.
-    latest = select(attempts).order_by(attempts.c.id.desc()).limit(4 * MAX_BATCH).subquery()
-    return select(func.max(latest.c.ended_at)).where(latest.c.worker == holder)
-
-
-def claimed_job(result_id: int, fence: int) -> Select[Any]:
-    """The job under a claim, and since when it stands; no row when it does not."""
-    return (
-        select(jobs.c.state.label("job_state"), jobs.c.schedule, jobs.c.worked_s, results.c.claimed_at)
-        .join(results, results.c.job_id == jobs.c.id)
-        .where(results.c.id == result_id, results.c.fence == fence, results.c.state == ResultState.RUNNING)
-    )
-
-
-def claimed_result(result_id: int) -> Select[Any]:
-    """All that a claim holds."""
-    return (
-        select(
-            results.c.id,
-            results.c.fence,
-            results.c.attempts,
-            results.c.job_id,
-            results.c.cell_id,
-            jobs.c.kind,
-            jobs.c.task,
-            cells.c.spec,
-            *_ITEM,
-        )
-        .join(jobs, jobs.c.id == results.c.job_id)
-        .join(cells, cells.c.id == results.c.cell_id)
-        .join(items, items.c.id == results.c.item_id)
-        .where(results.c.id == result_id)
-    )
 
 
 def job_cells(job_id: str) -> Select[Any]:
@@ -96,7 +35,7 @@ def job_cells(job_id: str) -> Select[Any]:
 def answer_beside(result_id: int, cell_id: int) -> Select[Any]:
     """The finished answer of the same item under another cell."""
     item_id = select(results.c.item_id).where(results.c.id == result_id).scalar_subquery()
-    return select(results.c.text).where(
+    return select(results.c.text, results.c.metrics).where(
         results.c.item_id == item_id, results.c.cell_id == cell_id, results.c.state == ResultState.DONE
     )
 
@@ -138,10 +77,21 @@ def job_rows(chosen: ColumnElement[bool]) -> Select[Any]:
         """Of what was generated here, not copied."""
         return case((results.c.reused_from.is_(None), figure))
 
+    def evaluated(figure: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Of evaluations alone: no other job's wide columns are read."""
+        return case((jobs.c.kind == JobKind.EVALUATION, figure))
+
+    same = evaluated(results.c.scores[SAME_AS_PLAIN].as_float())
+    # An equal text may be of other tokens, which is no difference.
+    near_tie = case((same == 0.0, results.c.scores[NEAR_TIE].as_float()))
     return (
         select(
             jobs,
             *counts,
+            func.count(same).label("compared"),
+            func.coalesce(func.sum(same), 0).label("same"),
+            func.coalesce(func.sum(near_tie), 0).label("near_ties"),
+            func.coalesce(func.sum(evaluated(results.c.metrics[MODEL_LOADS].as_integer())), 0).label("model_loads"),
             func.count(results.c.reused_from).label("reused"),
             func.coalesce(func.sum(own(results.c.prompt_tokens)), 0).label("prompt_tokens"),
             func.coalesce(func.sum(own(results.c.completion_tokens)), 0).label("completion_tokens"),
@@ -180,6 +130,13 @@ def to_job(row: Row[Any]) -> JobRecord:
         reused_tokens=row.reused_tokens,
         schedule=None if row.schedule is None else Schedule.model_validate(row.schedule),
         progress_at=row.progress_at,
+        evaluation=_to_totals(row) if row.kind == JobKind.EVALUATION else None,
+    )
+
+
+def _to_totals(row: Row[Any]) -> EvaluationTotals:
+    return EvaluationTotals(
+        compared=row.compared, same=int(row.same), near_ties=int(row.near_ties), model_loads=row.model_loads
     )
 
 
@@ -191,7 +148,7 @@ def result_rows(job_id: str, states: Collection[ResultState] | None = None) -> S
     return (
         select(
             results,
-            *_ITEM,
+            *ITEM,
             items.c.position.label("item_position"),
             cells.c.position.label("cell_position"),
             cells.c.label.label("cell_label"),
@@ -232,13 +189,8 @@ def to_result(row: Row[Any]) -> ResultRecord:
     )
 
 
-#: An item's columns under names that no other table's share.
-_ITEM_COLUMNS = ("custom_id", "messages", "text", "reference", "overrides", "dataset", "content_kind")
-_ITEM = [items.c[name].label(f"item_{name}") for name in _ITEM_COLUMNS]
-
-
 def _to_item(row: Row[Any]) -> ItemSpec | None:
     """The item as it was submitted; None for a rejected one, which has no input."""
     if row.item_messages is None and row.item_text is None:
         return None
-    return ItemSpec.model_validate({name: getattr(row, f"item_{name}") for name in _ITEM_COLUMNS})
+    return ItemSpec.model_validate({name: getattr(row, f"item_{name}") for name in ITEM_COLUMNS})

@@ -45,6 +45,15 @@ class Finished:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PlainAnswer:
+    """What another answer to the same item is held against."""
+
+    text: str
+    #: Of the target; None where none were kept.
+    tokens: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
     """A job that was submitted unless it was there."""
 
@@ -73,6 +82,22 @@ class Counts:
     @property
     def ended(self) -> int:
         return self.done + self.failed + self.cancelled + self.expired
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationTotals:
+    """What the finished answers of an evaluation come to, beside their speed."""
+
+    #: Answers that were held against plain decoding's, those that are its text, and those that part at a near tie.
+    compared: int
+    same: int
+    near_ties: int
+    #: How often a worker loaded a model for it.
+    model_loads: int
+
+    @property
+    def different(self) -> int:
+        return self.compared - self.same - self.near_ties
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +130,8 @@ class JobRecord:
     schedule: Schedule | None
     #: When a result of it last ended.
     progress_at: dt.datetime | None
+    #: Of an evaluation.
+    evaluation: EvaluationTotals | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

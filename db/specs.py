@@ -148,11 +148,16 @@ class CellSpec(Spec):
     dtype: Dtype = Dtype.AUTO
     #: Results that run at once; 0: as many as pay on the worker's machine.
     batch: int = Field(default=1, ge=0, le=MAX_BATCH)
+    #: Which of target and draft may run code of their own that their files bring along.
+    trust_remote_code: tuple[str, ...] = ()
     decoding: Decoding = Decoding()
 
     @model_validator(mode="after")
     def _combination(self) -> Self:
         name = self.drafter.value
+        strangers = sorted(set(self.trust_remote_code) - {self.target, self.draft})
+        if strangers:
+            raise ValueError(f"trust_remote_code names {', '.join(strangers)}, neither the target nor the draft")
         if self.drafter in NEEDS_DRAFT and self.draft is None:
             raise ValueError(f"drafter {name} needs a draft model (--draft NAME)")
         if self.drafter not in TAKES_DRAFT and self.draft is not None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from sqlalchemy import Connection, exists, select, update
+from sqlalchemy import Connection, select, update
 
-from db import queries
+from db import queries, statements
 from db.errors import NotFound
 from db.records import JobRecord
 from db.status import (
-    JOB_TRANSITIONS,
-    RESULT_ENDED,
     RESULT_TRANSITIONS,
     AttemptOutcome,
     JobState,
@@ -27,7 +25,7 @@ WAITING_AGAIN = {"state": ResultState.WAITING, "worker": None, "claimed_at": Non
 
 def lock_job(connection: Connection, job_id: str) -> JobState:
     """Hold the job's row until the transaction ends and return its state. Raises NotFound."""
-    state = connection.scalar(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update())
+    state = connection.scalar(statements.LOCK_JOB, {"of_job": job_id})
     if state is None:
         raise no_such_job(job_id)
     return JobState(state)
@@ -76,13 +74,7 @@ def end_unfinished(
 
 def close_if_ended(connection: Connection, job_id: str, now: dt.datetime) -> None:
     """Set the job done when its last result has ended."""
-    unfinished = exists().where(results.c.job_id == job_id, results.c.state.not_in(RESULT_ENDED))
-    connection.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.state.in_(may_become(JOB_TRANSITIONS, JobState.DONE)))
-        .where(~unfinished)
-        .values(state=JobState.DONE, finished_at=now)
-    )
+    connection.execute(statements.CLOSE_IF_ENDED, {"of_job": job_id, "at": now})
 
 
 def no_such_job(ref: str) -> NotFound:

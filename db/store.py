@@ -85,8 +85,13 @@ class Store(Work):
             chosen = jobs.c.id.in_(queries.newest_jobs(limit)) if limit is not None else jobs.c.id.is_not(None)
             return [queries.to_job(row) for row in connection.execute(queries.job_rows(chosen))]
 
+    def find(self, ref: str) -> str:
+        """Name a job by id, unique prefix of one, or `last`. Raises NotFound, also for an ambiguous prefix."""
+        with reading(self.engine) as connection:
+            return _resolve(connection, ref)
+
     def job(self, ref: str) -> JobRecord:
-        """Find a job by id, unique prefix of one, or `last`. Raises NotFound, also for an ambiguous prefix."""
+        """Read a job with its progress, named as in `find`. Raises NotFound."""
         with reading(self.engine) as connection:
             return read_job(connection, _resolve(connection, ref))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from typing import Any
 
@@ -46,9 +47,15 @@ def job_json(job: JobRecord, first_error: str | None = None) -> dict[str, Any]:
         "worked_s": job.worked_s,
         "tokens_per_s": tokens_per_s(job),
         "seconds_left": seconds_left(job),
+        "evaluation": _evaluation(job),
         "error": {"code": job.error_code, "message": job.error_message} if job.error_code else None,
         "first_error": first_error,
     }
+
+
+def _evaluation(job: JobRecord) -> dict[str, int] | None:
+    found = job.evaluation
+    return None if found is None else {**dataclasses.asdict(found), "different": found.different}
 
 
 def _iso(time: dt.datetime | None) -> str | None:

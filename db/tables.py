@@ -20,7 +20,7 @@ from sqlalchemy import (
     TypeDecorator,
     UniqueConstraint,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import TypeEngine
 
 
 class UtcDateTime(TypeDecorator[dt.datetime]):
@@ -43,7 +43,19 @@ class UtcDateTime(TypeDecorator[dt.datetime]):
         return value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
 
 
-Json: Any = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+class Json(TypeDecorator[Any]):
+    """JSON; None is no value. On Postgres JSONB, whose dialect is slow to load and loaded nowhere else."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name != "postgresql":
+            return dialect.type_descriptor(JSON(none_as_null=True))
+        from sqlalchemy.dialects.postgresql import JSONB
+
+        return dialect.type_descriptor(JSONB(none_as_null=True))
+
 
 metadata = MetaData(
     naming_convention={

@@ -6,13 +6,13 @@ import datetime as dt
 import json
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, select, update
 
-from db import queries
+from db import queries, statements
 from db.calibrations import Calibrations
 from db.groups import plain_positions
 from db.leases import Leases
-from db.records import Claim, Finished, Telling
+from db.records import Claim, Finished, PlainAnswer, Telling
 from db.schedule import OVER, Standing
 from db.specs import CellSpec
 from db.status import (
@@ -26,7 +26,7 @@ from db.status import (
 )
 from db.steps import WAITING_AGAIN, close_if_ended, end_attempts, end_unfinished, lock_job, read_job
 from db.summary import job_json
-from db.tables import attempts, jobs, results, workers
+from db.tables import jobs, results, workers
 from db.transactions import reading, writing
 
 #: Workers that may die under one result before it is put aside.
@@ -34,6 +34,8 @@ DEATHS_ALLOWED = 3
 WORKER_CRASHED = "worker_crashed"
 #: Answers of a cell that a drafter may want to know again.
 ANSWERS = 4_096
+#: The figure in which an evaluation's plain answer keeps its tokens, for others to be held against.
+TOKENS = "tokens"
 #: Figures that have a column of their own.
 LIFTED = (
     "prompt_tokens",
@@ -58,7 +60,7 @@ class Work(Leases, Calibrations):
         start.
         """
         with writing(self.engine) as connection:
-            for row in connection.execute(queries.urgent_jobs()).all():
+            for row in connection.execute(statements.URGENT_JOBS).all():
                 standing = queries.standing_of(row, self._now())
                 if standing in OVER:
                     self._expire(connection, row.id, standing)
@@ -71,7 +73,7 @@ class Work(Leases, Calibrations):
         return None
 
     def _expire(self, connection: Connection, job_id: str, standing: Standing) -> None:
-        if lock_job(connection, job_id) not in queries.ACTIVE:
+        if lock_job(connection, job_id) not in statements.ACTIVE:
             return
         now = self._now()
         open_states = may_become(RESULT_TRANSITIONS, ResultState.EXPIRED)
@@ -84,26 +86,21 @@ class Work(Leases, Calibrations):
         close_if_ended(connection, job_id, now)
 
     def _claim_from(self, connection: Connection, job_id: str, worker: str, cell_id: int | None) -> Claim | None:
-        if lock_job(connection, job_id) not in queries.ACTIVE:
-            return None
-        row = connection.execute(queries.next_result(job_id, cell_id)).first()
-        if row is None:
+        state = lock_job(connection, job_id)
+        if state not in statements.ACTIVE:
             return None
         now = self._now()
-        fence = row.fence + 1
-        connection.execute(
-            update(results)
-            .where(results.c.id == row.id, results.c.state.in_(may_become(RESULT_TRANSITIONS, ResultState.RUNNING)))
-            .values(state=ResultState.RUNNING, attempts=row.attempts + 1, fence=fence, worker=worker, claimed_at=now)
-        )
-        attempt = {"result_id": row.id, "fence": fence, "worker": worker, "started_at": now}
-        connection.execute(insert(attempts), {**attempt, "outcome": AttemptOutcome.RUNNING})
-        connection.execute(
-            update(jobs)
-            .where(jobs.c.id == job_id, jobs.c.state.in_(may_become(JOB_TRANSITIONS, JobState.RUNNING)))
-            .values(state=JobState.RUNNING, started_at=func.coalesce(jobs.c.started_at, now))
-        )
-        return queries.to_claim(connection.execute(queries.claimed_result(row.id)).one())
+        claim, chosen = statements.CLAIM, {"of_job": job_id, "by": worker, "at": now}
+        if cell_id is not None:
+            claim, chosen = statements.CLAIM_OF_CELL, {**chosen, "of_cell": cell_id}
+        row = connection.execute(claim, chosen).first()
+        if row is None:
+            return None
+        attempt = {"result_id": row.id, "fence": row.fence, "worker": worker, "started_at": now}
+        connection.execute(statements.BEGIN_ATTEMPT, {**attempt, "outcome": AttemptOutcome.RUNNING})
+        if state is not JobState.RUNNING:
+            connection.execute(statements.START_JOB, {"of_job": job_id, "at": now})
+        return queries.to_claim(connection.execute(statements.CLAIMED, {"of_result": row.id}).one())
 
     def finish(self, claim: Claim, finished: Finished) -> bool:
         """Commit the text, closing the job with its last result. False when the claim is stale: nothing is written."""
@@ -121,11 +118,8 @@ class Work(Leases, Calibrations):
 
     def note(self, claim: Claim, metrics: dict[str, Any]) -> None:
         """Keep interim figures with a running result; nothing once the claim is stale."""
-        held = (results.c.id == claim.result_id) & (results.c.fence == claim.fence)
         with writing(self.engine) as connection:
-            connection.execute(
-                update(results).where(held, results.c.state == ResultState.RUNNING).values(metrics=metrics)
-            )
+            connection.execute(statements.CHANGE_HELD, {**_held(claim), "metrics": metrics})
 
     def answers(self, cell_id: int, limit: int = ANSWERS) -> list[str]:
         """Read the latest *limit* answers of a cell, the oldest of them first."""
@@ -138,7 +132,7 @@ class Work(Leases, Calibrations):
         with reading(self.engine) as connection:
             return [text for text in connection.scalars(latest) if text][::-1]
 
-    def plain_answer(self, claim: Claim) -> str | None:
+    def plain_answer(self, claim: Claim) -> PlainAnswer | None:
         """The finished plain answer that *claim*'s is to be held against; None where there is none or it is plain."""
         with reading(self.engine) as connection:
             rows = connection.execute(queries.job_cells(claim.job_id)).all()
@@ -146,8 +140,11 @@ class Work(Leases, Calibrations):
             plain = plain_positions([CellSpec.model_validate(row.spec) for row in rows]).get(at)
             if plain is None:
                 return None
-            answer: str | None = connection.scalar(queries.answer_beside(claim.result_id, rows[plain].id))
-            return answer
+            row = connection.execute(queries.answer_beside(claim.result_id, rows[plain].id)).first()
+        if row is None:
+            return None
+        tokens = (row.metrics or {}).get(TOKENS)
+        return PlainAnswer(text=row.text, tokens=None if tokens is None else tuple(tokens))
 
     def fail(self, claim: Claim, code: str, message: str) -> bool:
         """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""
@@ -156,30 +153,22 @@ class Work(Leases, Calibrations):
 
     def give_back(self, claim: Claim) -> bool:
         """Set the result waiting again, the attempt not charged. False when the claim is stale: nothing is written."""
-        values = {**WAITING_AGAIN, "attempts": results.c.attempts - 1}
+        values = {**WAITING_AGAIN, "attempts": claim.attempt - 1}
         return self._settle(claim, ResultState.WAITING, AttemptOutcome.GIVEN_BACK, values)
 
     def _settle(self, claim: Claim, state: ResultState, outcome: AttemptOutcome, values: dict[str, Any]) -> bool:
-        running = may_become(RESULT_TRANSITIONS, state, {ResultState.RUNNING})
-        held = (results.c.id == claim.result_id) & (results.c.fence == claim.fence) & results.c.state.in_(running)
+        may_become(RESULT_TRANSITIONS, state, {ResultState.RUNNING})  # or it raises
         with writing(self.engine) as connection:
             lock_job(connection, claim.job_id)
-            claimed_at = connection.scalar(select(results.c.claimed_at).where(held))
-            if claimed_at is None:
+            accounted_until = _accounted_until(connection, claim)
+            if not connection.execute(statements.CHANGE_HELD, {**_held(claim), **values, "state": state}).rowcount:
                 return False
             now = self._now()
-            worked_s = _worked_s(connection, claim, claimed_at, now)
-            # Named again: on Postgres another worker's reclaim may have come between.
-            if not connection.execute(update(results).where(held).values({**values, "state": state})).rowcount:
-                return False
-            connection.execute(
-                update(attempts)
-                .where(attempts.c.result_id == claim.result_id, attempts.c.fence == claim.fence)
-                .values(outcome=outcome, ended_at=now, error_code=values.get("error_code"))
-            )
+            ending = {"outcome": outcome, "ended_at": now, "error_code": values.get("error_code")}
+            began_at = connection.execute(statements.END_ATTEMPT, {**_held(claim), **ending}).scalar_one()
             reused_tokens = (values.get("metrics") or {}).get("reused_tokens", 0)
-            totals = {"worked_s": jobs.c.worked_s + worked_s, "reused_tokens": jobs.c.reused_tokens + reused_tokens}
-            connection.execute(update(jobs).where(jobs.c.id == claim.job_id).values(totals))
+            worked = {"seconds": _worked_s(began_at, accounted_until, now), "tokens": reused_tokens}
+            connection.execute(statements.ADD_WORK, {"of_job": claim.job_id, **worked})
             close_if_ended(connection, claim.job_id, now)
             return True
 
@@ -207,11 +196,11 @@ class Work(Leases, Calibrations):
     def holds(self, claim: Claim) -> bool:
         """Tell whether to go on: the claim stands, its job is not paused, and the clock says nothing against it."""
         with reading(self.engine) as connection:
-            row = connection.execute(queries.claimed_job(claim.result_id, claim.fence)).first()
-            if row is None or row.job_state not in queries.ACTIVE:
+            row = connection.execute(statements.HELD_JOB, _held(claim)).first()
+            if row is None or row.job_state not in statements.ACTIVE:
                 return False
             now = self._now()
-            worked_s = _worked_s(connection, claim, row.claimed_at, now)
+            worked_s = _worked_s(row.claimed_at, _accounted_until(connection, claim), now)
         return queries.standing_of(row, now, worked_s) is Standing.DUE
 
     def fail_job(self, job_id: str, code: str, message: str) -> None:
@@ -243,17 +232,28 @@ class Work(Leases, Calibrations):
     def next_job(self) -> str | None:
         """Name the most urgent job of which `claim` would take or expire something; None when there is none."""
         with reading(self.engine) as connection:
-            for row in connection.execute(queries.urgent_jobs()):
+            for row in connection.execute(statements.URGENT_JOBS):
                 if queries.standing_of(row, self._now()) is not Standing.LATER:
                     return str(row.id)
         return None
 
 
-def _worked_s(connection: Connection, claim: Claim, claimed_at: dt.datetime, now: dt.datetime) -> float:
-    """Seconds of work under *claim* that no other result has accounted for: those of a batch overlap."""
-    if claim.cell.batch != 1:
-        claimed_at = max(claimed_at, connection.scalar(queries.accounted_until(claim)) or claimed_at)
-    return max(0.0, (now - claimed_at).total_seconds())
+def _held(claim: Claim) -> dict[str, int]:
+    """*claim* as parameters of the statements that hold it to its fence."""
+    return {"of_result": claim.result_id, "under_fence": claim.fence}
+
+
+def _accounted_until(connection: Connection, claim: Claim) -> dt.datetime | None:
+    """Until when other results account for the worker's seconds: those of a batch overlap. None for one alone."""
+    if claim.cell.batch == 1:
+        return None
+    found: dt.datetime | None = connection.scalar(statements.ACCOUNTED_UNTIL, {"of_result": claim.result_id})
+    return found
+
+
+def _worked_s(claimed_at: dt.datetime, accounted_until: dt.datetime | None, now: dt.datetime) -> float:
+    """Seconds of work since *claimed_at* that no other result has accounted for."""
+    return max(0.0, (now - max(claimed_at, accounted_until or claimed_at)).total_seconds())
 
 
 def _take_back(connection: Connection, whose: ColumnElement[bool], now: dt.datetime, crash: str | None) -> int:

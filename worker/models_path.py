@@ -15,15 +15,15 @@ SHIPPED = "package:worker/"
 
 def target_ref(cell: CellSpec) -> ModelRef:
     """The target of *cell*. Raises `ModelUnavailable`."""
-    return _resolve(cell.target, cell.target_revision, cell.dtype.value)
+    return _resolve(cell, cell.target, cell.target_revision)
 
 
 def draft_ref(cell: CellSpec) -> ModelRef | None:
     """The draft of *cell*, where it has one. Raises `ModelUnavailable`."""
-    return None if cell.draft is None else _resolve(cell.draft, cell.draft_revision, cell.dtype.value)
+    return None if cell.draft is None else _resolve(cell, cell.draft, cell.draft_revision)
 
 
-def _resolve(name: str, revision: str | None, dtype: str) -> ModelRef:
+def _resolve(cell: CellSpec, name: str, revision: str | None) -> ModelRef:
     """A catalogue name, a local folder or a Hugging Face repo id, told apart in this order."""
     known = entry(name)
     source = known.source if known is not None else name
@@ -34,4 +34,9 @@ def _resolve(name: str, revision: str | None, dtype: str) -> ModelRef:
             f"the model {name!r} is not on this machine: there is no folder {source}",
             "`nocka models` lists what can be used here.",
         )
-    return ModelRef(source=source, revision=revision or (known.revision if known else None), dtype=dtype)
+    return ModelRef(
+        source=source,
+        revision=revision or (known.revision if known else None),
+        dtype=cell.dtype.value,
+        trusted=name in cell.trust_remote_code,
+    )

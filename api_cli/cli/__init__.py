@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 from typing import Any
 
 import click
 
-from api_cli.cli.ask import browse, query, search
-from api_cli.cli.calibrate import calibrate
-from api_cli.cli.compare import compare
-from api_cli.cli.database import db
-from api_cli.cli.doctor import doctor
-from api_cli.cli.jobs import cancel, jobs, pause, resume, retry, status, watch
-from api_cli.cli.models import models
-from api_cli.cli.ngram import ngram
-from api_cli.cli.progress import EXIT_FAILED, EXIT_INTERRUPTED
-from api_cli.cli.render import say
-from api_cli.cli.report import report
-from api_cli.cli.results import results, show
-from api_cli.cli.service import service
-from api_cli.cli.submit import EXIT_USAGE, submit
-from api_cli.cli.sweep import sweep
-from api_cli.cli.up import up
+from api_cli.cli.render import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, say
 from db.errors import InputError, NockaError
+
+#: Each command and the module that has it, in the order of their use.
+COMMANDS = {
+    "up": "up",
+    "submit": "submit",
+    "sweep": "sweep",
+    "jobs": "jobs",
+    "status": "jobs",
+    "watch": "jobs",
+    "results": "results",
+    "show": "results",
+    "report": "report",
+    "compare": "compare",
+    "cancel": "jobs",
+    "pause": "jobs",
+    "resume": "jobs",
+    "retry": "jobs",
+    "search": "ask",
+    "query": "ask",
+    "browse": "ask",
+    "doctor": "doctor",
+    "models": "models",
+    "ngram": "ngram",
+    "calibrate": "calibrate",
+    "db": "database",
+    "service": "service",
+}
 
 
 class _Nocka(click.Group):
-    """Errors become a message on stderr and an exit code; commands are listed in the order of their use."""
+    """Errors become a message on stderr and an exit code; a command's module is loaded when it is asked for."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -38,7 +52,13 @@ class _Nocka(click.Group):
             ctx.exit(EXIT_INTERRUPTED)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"api_cli.cli.{COMMANDS[cmd_name]}"), cmd_name)
+        return command
 
 
 @click.group(cls=_Nocka, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -56,35 +76,7 @@ def cli() -> None:
     """
 
 
-COMMANDS = (
-    up,
-    submit,
-    sweep,
-    jobs,
-    status,
-    watch,
-    results,
-    show,
-    report,
-    compare,
-    cancel,
-    pause,
-    resume,
-    retry,
-    search,
-    query,
-    browse,
-    doctor,
-    models,
-    ngram,
-    calibrate,
-    db,
-    service,
-)
-for command in COMMANDS:
-    cli.add_command(command)
-
-
 def main() -> None:
     """The `nocka` console script."""
+    gc.set_threshold(100_000)  # what is loaded and read stays until the end: looking for garbage among it takes a tenth
     cli()

@@ -8,10 +8,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from api_cli.asked import model_name
+from api_cli.asked import model_name, trusted
 from api_cli.cli.ngram import shown
 from api_cli.cli.progress import exit_code, follow
 from api_cli.cli.render import console, factor, json_text, number, percent, say, table, visible
+from api_cli.cli.submit import TRUST_OPTION
 from api_cli.client import Client
 from db import catalogue
 from db.specs import CalibrationTask, CellSpec, DrafterKind, ItemSpec, JobKind, JobSpec, Translation
@@ -24,12 +25,19 @@ BUSY = "Something else ran meanwhile, so these figures are rough: measure again 
 @click.command(short_help="Measure what a pair of models costs here, and what pays.")
 @click.option("--target", help="Default: as for `nocka submit`.")
 @click.option("--draft", help="Smaller model, of any tokenizer. Default: the one of the catalogue, if any.")
+@TRUST_OPTION
 @click.option("--force", is_flag=True, help="Measure anew where this machine did before.")
 @click.option("--no-wait", is_flag=True, help="Only queue it.")
 @click.option("--json", "as_json", is_flag=True, help="Every figure as JSON.")
 @click.pass_context
 def calibrate(
-    ctx: click.Context, target: str | None, draft: str | None, force: bool, no_wait: bool, as_json: bool
+    ctx: click.Context,
+    target: str | None,
+    draft: str | None,
+    trust_remote_code: tuple[str, ...],
+    force: bool,
+    no_wait: bool,
+    as_json: bool,
 ) -> None:
     """Measure one forward of 1 to 17 tokens, the draft's steps and every other drafter, on the worker's machine.
 
@@ -41,7 +49,7 @@ def calibrate(
       nocka calibrate --target mini-target --draft mini-draft-bytes
     """
     with Client.open() as client:
-        submitted = client.submit(_job(target, draft, force), force=True)
+        submitted = client.submit(_job(target, draft, trust_remote_code, force), force=True)
         if submitted.not_woken is not None:
             say(f"The job is stored and starts when a worker runs: {submitted.not_woken}")
         if no_wait:
@@ -61,21 +69,20 @@ def calibrate(
     ctx.exit(exit_code(job))
 
 
-def _job(target: str | None, draft: str | None, force: bool) -> JobSpec:
+def _job(target: str | None, draft: str | None, trust: tuple[str, ...], force: bool) -> JobSpec:
     known = catalogue.entry(target) if target else None
     if target is None:
         known = catalogue.default_target(catalogue.memory_bytes(), catalogue.is_apple_silicon())
     chosen = known.name if known is not None else model_name(target or "", "target")
     other = model_name(draft, "draft") if draft is not None else known.draft if known is not None else None
-    cell = CellSpec(target=chosen)
+    how: dict[str, Any] = {"target": chosen, "trust_remote_code": trusted(trust, (chosen, other))}
     if other is not None:
-        how = {"drafter": DrafterKind.CROSS, "translation": Translation.CONTEXT, "k": 2}
-        cell = CellSpec(target=chosen, draft=other, **how)
+        how |= {"draft": other, "drafter": DrafterKind.CROSS, "translation": Translation.CONTEXT, "k": 2}
     name = f"{chosen} with {other}" if other else chosen
     return JobSpec(
         kind=JobKind.CALIBRATION,
         name=f"calibrate {name}"[:200],
-        cells=(cell,),
+        cells=(CellSpec(**how),),
         items=(ItemSpec(custom_id="calibration", text=name),),
         task=CalibrationTask(force=force),
     )

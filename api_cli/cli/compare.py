@@ -8,10 +8,9 @@ from typing import Any
 import click
 from rich.table import Table
 
-from api_cli.cli.progress import EXIT_FAILED
-from api_cli.cli.render import console, excerpt, factor, fit, json_text, number, percent, say, table
+from api_cli.cli.render import EXIT_FAILED, console, excerpt, factor, fit, json_text, number, percent, say, table
 from api_cli.client import Client
-from api_cli.regression import CellChange, Comparison
+from api_cli.regression import CellChange, Comparison, Pair
 from api_cli.regression import compare as held_against
 from api_cli.statistics import MIN_FOR_INTERVAL, Estimate
 from db.errors import InputError
@@ -115,11 +114,17 @@ def _items(found: Comparison, width: int) -> Table:
             factor(pair.speed),
             percent(pair.acceptance_a),
             percent(pair.acceptance_b),
-            "same" if pair.same_text else "changed",
+            _text(pair),
             excerpt(pair.custom_id),
             pair.cell,
         )
     return fit(made, width)
+
+
+def _text(pair: Pair) -> str:
+    if pair.same_text:
+        return "same"
+    return "changed" if pair.parting_b is None else f"changed; B beside its plain: {pair.parting_b}"
 
 
 def _as_json(a: str, b: str, found: Comparison, allowed: float) -> dict[str, Any]:

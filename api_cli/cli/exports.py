@@ -11,7 +11,8 @@ from rich.text import Text
 
 from api_cli.batch_format import result_line
 from api_cli.cli.render import excerpt, factor, fit, json_text, number, percent, state_text, table, visible
-from api_cli.comparison import AgainstPlain, CellSummary, against_plain, summaries
+from api_cli.comparison import AgainstPlain, CellSummary, against_plain, beside_plain, summaries
+from db.parting import FIRST_OTHER_TOKEN, LOGIT_GAP, NEAR_TIE
 from db.records import ResultRecord
 from db.specs import CellSpec
 from db.status import RESULT_ENDED, ResultState
@@ -32,6 +33,9 @@ CSV_COLUMNS = (
     "attempts",
     "same_as_plain",
     "speed_against_plain",
+    FIRST_OTHER_TOKEN,
+    LOGIT_GAP,
+    NEAR_TIE,
 )
 _NARROW = 80
 
@@ -49,6 +53,7 @@ def csv_lines(results: Sequence[ResultRecord], cells: Sequence[CellSpec]) -> Ite
     yield _csv_line(CSV_COLUMNS)
     for result in results:
         against = beside.get(result.id)
+        parting = against.parting if against else None
         yield _csv_line(
             (
                 result.custom_id,
@@ -66,6 +71,9 @@ def csv_lines(results: Sequence[ResultRecord], cells: Sequence[CellSpec]) -> Ite
                 result.attempts,
                 against.same if against else None,
                 against.speed if against else None,
+                parting.token if parting else None,
+                parting.gap if parting else None,
+                parting.near_tie if parting else None,
             )
         )
 
@@ -145,8 +153,11 @@ def _figures(result: ResultRecord) -> list[str]:
 
 
 def _standing(against: AgainstPlain | None) -> str:
-    """`= 1.21×`: the same text at 1.21 times the speed."""
-    return "" if against is None else f"{'=' if against.same else '≠'} {factor(against.speed)}"
+    """`= 1.21×`: the same text at 1.21 times the speed; `≈`: it parts at a near tie, `≠`: it is another."""
+    if against is None:
+        return ""
+    sign = "=" if against.same else "≈" if against.parting is not None and against.parting.near_tie else "≠"
+    return f"{sign} {factor(against.speed)}"
 
 
 def _standing_text(against: AgainstPlain | None) -> Text:
@@ -176,6 +187,6 @@ def summary_lines(results: Sequence[ResultRecord], cells: Sequence[CellSpec]) ->
 
 def _summary_line(summary: CellSummary) -> str:
     return (
-        f"{summary.label}: same text as plain in {summary.same} of {summary.compared}, "
+        f"{summary.label}: same text as plain in {beside_plain(summary.compared, summary.same, summary.near_ties)}, "
         f"acceptance {percent(summary.acceptance_rate)}, {factor(summary.speed)} the speed of plain"
     )

@@ -22,6 +22,7 @@ from api_cli.cli.render import (
 )
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule_text
+from api_cli.comparison import beside_plain
 from api_cli.presence import workers
 from db.records import JobRecord
 from db.schedule import Schedule
@@ -102,6 +103,7 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
         ("time left", Text("–" if left is None else f"about {duration(left)}")),
         *([("reused", Text(f"{job.reused} answers of earlier jobs"))] if job.reused else []),
         ("runs", Text(schedule_text(job.schedule or Schedule()))),
+        *_evaluation_facts(job),
         ("created", Text(moment(job.created_at))),
         ("finished", Text(moment(job.finished_at))),
     ]
@@ -111,6 +113,14 @@ def _facts(job: JobRecord, error: str | None) -> list[tuple[str, Text]]:
 def _read(job: JobRecord) -> str:
     read_once = f", {number(job.reused_tokens)} of them once for several" if job.reused_tokens else ""
     return f"{number(job.prompt_tokens)} read{read_once}"
+
+
+def _evaluation_facts(job: JobRecord) -> list[tuple[str, Text]]:
+    found = job.evaluation
+    if found is None:
+        return []
+    said = beside_plain(found.compared, found.same, found.near_ties)
+    return [("plain's text", Text(said)), ("model loads", Text(number(found.model_loads)))]
 
 
 def _bar(job: JobRecord) -> str:

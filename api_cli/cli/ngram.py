@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from api_cli.asked import model_name
+from api_cli.asked import model_name, trusted
 from api_cli.cli.progress import LINE_EVERY_S, exit_code, follow
 from api_cli.cli.render import console, json_text, number, say, table, visible
+from api_cli.cli.submit import TRUST_OPTION
 from api_cli.client import Client
 from api_cli.ngram_header import read_header
 from api_cli.record import sentences
@@ -45,12 +46,13 @@ def ngram() -> None:
 @click.argument("corpus", nargs=-1, required=True, metavar="CORPUS...")
 @click.option("-o", "--output", required=True, metavar="FILE", help="Where the model goes; replaced if it is there.")
 @click.option("--target", help="The model it will draft for: its tokenizer cuts the texts. Default: as for submit.")
+@TRUST_OPTION
 @click.option("--order", type=click.IntRange(2, 5), default=3, show_default=True, help="2 is a bigram.")
 @click.option("--column", default="text", show_default=True, help="JSONL field or CSV column that holds the text.")
 @click.option("--detach", is_flag=True, help="Queue it and return.")
 @click.pass_context
 def build(
-    ctx: click.Context, corpus: tuple[str, ...], output: str, target: str | None, order: int, column: str, detach: bool
+    ctx: click.Context, /, corpus: tuple[str, ...], output: str, target: str | None, detach: bool, **options: Any
 ) -> None:
     """Count the texts of CORPUS... (.txt, .md, .jsonl, .csv, or folders of them) into FILE.
 
@@ -60,7 +62,7 @@ def build(
     Example:
       nocka ngram build teksty/ wiki.jsonl -o polski.ngram --target mini-target
     """
-    spec = _job(corpus, output, target, {"order": order, "column": column})
+    spec = _job(corpus, output, target, options)
     with Client.open() as client:
         submitted = client.submit(spec)
         click.echo(submitted.job_id)
@@ -118,11 +120,12 @@ def _job(corpus: tuple[str, ...], output: str, target: str | None, options: dict
         chosen = catalogue.default_target(catalogue.memory_bytes(), catalogue.is_apple_silicon()).name
     else:
         chosen = model_name(target, "target")
+    trust = trusted(options.pop("trust_remote_code"), (chosen,))
     try:
         return JobSpec(
             kind=JobKind.NGRAM,
             name=path.name[:200],
-            cells=(CellSpec(target=chosen),),
+            cells=(CellSpec(target=chosen, trust_remote_code=trust),),
             items=(ItemSpec(custom_id=path.name, text=str(path)),),
             task=NgramTask(corpora=tuple(_files(corpus)), output=str(path), **options),
         )

@@ -8,9 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from rich.progress import BarColumn, Progress, TextColumn
-
-from api_cli.cli.render import console, progress_text, say
+from api_cli.cli.render import EXIT_FAILED, EXIT_FAILED_ITEMS, console, progress_text, say
 from api_cli.client import Client
 from api_cli.presence import workers
 from db.records import JobRecord
@@ -19,8 +17,6 @@ from db.status import JOB_ENDED, JobState
 LINE_EVERY_S = 5.0
 #: How often is looked whether anybody works.
 PATIENCE_S = 3.0
-
-EXIT_FAILED, EXIT_FAILED_ITEMS, EXIT_INTERRUPTED = 1, 3, 130
 
 
 def follow(client: Client, ref: str, show: Callable[[JobRecord], None] | None = None) -> JobRecord:
@@ -70,6 +66,8 @@ def _shown() -> Iterator[Callable[[JobRecord], None]]:
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _Lines().show
         return
+    from rich.progress import BarColumn, Progress, TextColumn  # slow to load, and only a terminal has a bar
+
     columns = (BarColumn(bar_width=20), TextColumn("{task.description}", markup=False))
     with Progress(*columns, console=console(stderr=True)) as bar:
         task = bar.add_task("", total=None)

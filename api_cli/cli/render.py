@@ -20,6 +20,8 @@ from db.records import Counts, JobRecord
 from db.status import JobState, ResultState
 from db.summary import seconds_left, tokens_per_s
 
+EXIT_FAILED, EXIT_USAGE, EXIT_FAILED_ITEMS, EXIT_INTERRUPTED = 1, 2, 3, 130
+
 PIPE_WIDTH = 120
 #: Cells between two columns, and the least that the last one gets.
 _GAP, _LEAST = 2, 10

@@ -21,7 +21,7 @@ from db.store import utc_now
 
 FORMATS = ("html", "csv", "parquet")
 #: Columns of whole numbers.
-COUNTS = ("total", "done", "failed", "compared", "same_as_plain", "speedup_items")
+COUNTS = ("total", "done", "failed", "compared", "same_as_plain", "near_ties", "speedup_items")
 
 
 @click.command(short_help="Say what an evaluation found, with pictures.")
@@ -50,7 +50,7 @@ def report(job: str, form: str | None, output: Path | None) -> None:
         cells = client.cells(record.id)
         results = list(client.results(record.id))
         found = evaluate(results, cells)
-        known = _break_evens(client, found)
+        known = break_evens(client, found)
     if form == "parquet":
         written = _parquet(found)
     elif form == "csv":
@@ -69,7 +69,7 @@ def report(job: str, form: str | None, output: Path | None) -> None:
         say(f"Not finished yet: {counts_text(record.counts)}.")
 
 
-def _break_evens(client: Client, found: Evaluation) -> BreakEvens:
+def break_evens(client: Client, found: Evaluation) -> BreakEvens:
     """The latest calibration of each pair whose target is in the job."""
     known: dict[tuple[str, str | None], Mapping[str, Sequence[float]]] = {}
     for target in {cell.target for cell in found.cells}:

@@ -16,7 +16,7 @@ from rich.text import Text
 from api_cli.cli import exports
 from api_cli.cli.render import console, counts_text, json_text, moment, say, state_text, visible
 from api_cli.client import Client
-from api_cli.comparison import against_plain
+from api_cli.comparison import AgainstPlain, against_plain
 from db.errors import NockaError
 from db.records import JobRecord, ResultRecord
 from db.specs import CellSpec
@@ -25,6 +25,8 @@ from db.status import JOB_ENDED, ResultState
 #: Characters in a line of a table in a file.
 FILE_WIDTH = 160
 FORMATS = ("table", "jsonl", "csv", "md")
+#: Figures that are lists of one entry a round or a token.
+_LONG = ("trace", "tokens")
 
 
 @click.command(short_help="Print the results of a job.")
@@ -38,7 +40,8 @@ def results(job: str, form: str | None, failed: bool, output: Path | None) -> No
     """Print the results of JOB (an id, a unique beginning of one, or `last`), finished or not.
 
     jsonl has OpenAI's batch output shape and holds what has ended; table, csv and md have a row for every result. Under
-    an evaluation `= 1.20×` means: the same text as plain decoding, at 1.20 times its speed.
+    an evaluation `= 1.20×` means: the same text as plain decoding, at 1.20 times its speed; `≈`: it parts where the
+    target's two best tokens all but tie; `≠`: it is another text.
 
     \b
     Example:
@@ -141,9 +144,13 @@ def show(job: str, item: str, as_json: bool) -> None:
     beside = against_plain(found, cells)
     for result in found:
         against = beside.get(result.id)
-        _show_result(
-            out, result, "" if against is None else " · same text as plain" if against.same else " · NOT plain's text"
-        )
+        _show_result(out, result, "" if against is None else f" · {_beside_plain(against)}")
+
+
+def _beside_plain(against: AgainstPlain) -> str:
+    if against.same:
+        return "same text as plain"
+    return "NOT plain's text" + ("" if against.parting is None else f": {against.parting}")
 
 
 def _as_json(result: ResultRecord, cells: list[CellSpec]) -> dict[str, Any]:
@@ -159,6 +166,7 @@ def _as_json(result: ResultRecord, cells: list[CellSpec]) -> dict[str, Any]:
         "finish_reason": result.finish_reason,
         "error": {"code": result.error_code, "message": result.error_message} if result.error_code else None,
         "metrics": result.metrics,
+        "scores": result.scores,
         "config": result.config,
         "cell_spec": cells[result.cell_position].model_dump(mode="json"),
         "finished_at": result.finished_at.isoformat() if result.finished_at else None,
@@ -192,7 +200,7 @@ def _show_result(out: Console, result: ResultRecord, against: str) -> None:
     if result.text is not None:
         _section(out, f"answer ({result.finish_reason})", result.text)
     tries = f"{result.attempts} {'try' if result.attempts == 1 else 'tries'}"
-    figures = [f"{name:<24}{_figure(value)}" for name, value in result.metrics.items() if name != "trace"]
+    figures = [f"{name:<24}{_figure(value)}" for name, value in result.metrics.items() if name not in _LONG]
     _section(out, f"figures ({tries}, ended {moment(result.finished_at)})", "\n".join(figures))
     if result.metrics.get("trace"):
         trace = " ".join("/".join(str(count) for count in step) for step in result.metrics["trace"])

@@ -13,7 +13,7 @@ import click
 
 from api_cli.asked import Asked, Terms, default_name, job_spec
 from api_cli.cli.progress import exit_code, follow
-from api_cli.cli.render import json_text, progress_text, say
+from api_cli.cli.render import EXIT_USAGE, json_text, progress_text, say
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule, schedule_text
 from api_cli.inputs import Inputs, Instruction, read_inputs
@@ -23,8 +23,6 @@ from db.specs import MAX_BATCH, Decoding, DrafterKind, Dtype, JobSpec, Translati
 from db.status import JOB_ENDED
 from db.summary import job_json
 
-#: Exit code for what a user asked wrongly.
-EXIT_USAGE = 2
 _DECODING = tuple(Decoding.model_fields)
 Command = Callable[..., Any]
 Decorator = Callable[[Any], Any]
@@ -64,6 +62,13 @@ INPUT_OPTIONS = _options(
     click.option("--raw", is_flag=True, help="Continue the text itself, without a chat template."),
     click.option("--skip-invalid", is_flag=True, help="Queue the valid inputs; record the others as failed items."),
 )
+TRUST_OPTION = click.option(
+    "--trust-remote-code",
+    multiple=True,
+    metavar="NAME",
+    help="Run the code that this model's own files bring along. NAME is the target or the draft, as given; no other "
+    "model's code is run.",
+)
 MODEL_OPTIONS = _options(
     click.option("--target", help="Model: a name of `nocka models`, a local folder, or a Hugging Face repo id."),
     click.option("--target-revision", help="Commit of that repo to pin."),
@@ -93,6 +98,7 @@ MODEL_OPTIONS = _options(
         help="Items that run together, each without a drafter; auto: as many as pay on this machine.",
     ),
     click.option("--compare-plain", is_flag=True, help="Run plain decoding too and hold the answers against it."),
+    TRUST_OPTION,
 )
 DECODING_OPTIONS = _options(
     click.option("--max-tokens", type=int, help="Longest answer. Default: 256."),

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from api_cli import grid as grids
 from api_cli.cli.progress import exit_code, follow
 from api_cli.cli.render import json_text, progress_text, say
-from api_cli.cli.submit import CLOCK, CLOCK_OPTIONS
+from api_cli.cli.submit import CLOCK, CLOCK_OPTIONS, TRUST_OPTION
 from api_cli.client import Client, Submitted
 from api_cli.clock import schedule
 from api_cli.datasets import load, repeated
@@ -38,6 +38,7 @@ _LISTS = {
     "ngram": "ngrams",
     "data": "data",
     "scorer": "scorers",
+    "trust_remote_code": "trust_remote_code",
 }
 _SINGLE = ("repeats", "limit", "max_tokens", "name")
 
@@ -74,6 +75,7 @@ class _Run:
 @click.option("--limit", type=int, help="Items of each data set.")
 @click.option("--max-tokens", type=int)
 @click.option("--name")
+@TRUST_OPTION
 @CLOCK_OPTIONS
 @click.option("--priority", type=click.IntRange(-100, 100), default=0, show_default=True, help="Higher goes first.")
 @click.option("--on-done", metavar="CMD", help="Shell command for the worker to run at the end, the summary on stdin.")
@@ -136,7 +138,7 @@ def _over(text: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(grid: Grid, base: Path, run: _Run, times: dict[str, Any]) -> JobSpec:
-    cells, task = checked(grids.cells(grid), grid.scorers, base)
+    cells, task = checked(grids.cells(grid), grid.scorers, base, grid.trust_remote_code)
     try:
         return JobSpec(
             kind=JobKind.EVALUATION,

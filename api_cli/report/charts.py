@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from api_cli.report.markup import Markup, join, tag
+from api_cli.report.style import CHART_STYLE
 
 #: As wide as a phone, so that letters keep their size there.
 WIDTH = 360
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 12, 10, 36
 _PLOT_HEIGHT, _ROW_HEIGHT = 200, 34
+_GUTTER, _HEADING = 20, 20
+_LEGEND = _PLOT_HEIGHT + 6
 #: Told apart by people who see few colours (Okabe and Ito), and in print by dashes and shapes.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#555555")
 _DASHES = ("none", "6 3", "2 2", "8 3 2 3", "1 3", "10 2", "4 4")
@@ -84,12 +88,27 @@ def points(series: Sequence[Series], along: Axis, up: Axis) -> Markup:
     return _plane(series, along, up, joined=False)
 
 
+def standalone(charts: Mapping[str, Markup]) -> Markup:
+    """*charts* side by side under their names, as an SVG file of its own: with its style, on white."""
+    heights = [float(re.findall(r'viewBox="0 0 \S+ (\S+)"', chart)[0]) for chart in charts.values()]
+    width, height = (WIDTH + _GUTTER) * len(charts), _HEADING + max(heights)
+    parts = [tag("style", Markup(CHART_STYLE)), tag("rect", width="100%", height="100%", fill="#fff")]
+    for at, ((name, chart), own) in enumerate(zip(charts.items(), heights, strict=True)):
+        x = (WIDTH + _GUTTER) * at
+        parts.append(tag("text", name, x=x + _LEFT, y=14, class_="strong"))
+        parts.append(
+            Markup(chart.replace("<svg ", f'<svg x="{x}" y="{_HEADING}" width="{WIDTH}" height="{own:g}" ', 1))
+        )
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:g}" width="{width}"'
+    return Markup(f'{opening} height="{height:g}">{join(parts)}</svg>\n')
+
+
 def _plane(series: Sequence[Series], along: Axis, up: Axis, joined: bool) -> Markup:
     xs = [x for one in series for x, _ in one.points]
     ys = [y for one in series for _, y in one.points]
     x_ticks = sorted(set(xs)) if joined and len(set(xs)) <= 12 else ticks(min(xs), max(xs))
     y_ticks = ticks(min([*ys, *_known(up.least)]), max([*ys, *_known(up.most)]))
-    height = _PLOT_HEIGHT + 18 * len(series)
+    height = _LEGEND + 18 * len(series)
     bottom = _PLOT_HEIGHT - _BOTTOM
     across = _scale(
         x_ticks if len(x_ticks) > 1 else [x_ticks[0] - 1, x_ticks[0] + 1], _LEFT + 6.0, WIDTH - _RIGHT - 6.0
@@ -108,8 +127,8 @@ def _plane(series: Sequence[Series], along: Axis, up: Axis, joined: bool) -> Mar
             parts.append(_path(places, at))
         parts += [_dot(x, y, at, 3.2 if joined else 2.2) for x, y in places]
         parts += [
-            _dot(_LEFT, _PLOT_HEIGHT + 18 * at + 6, at, 4),
-            tag("text", one.name, x=_LEFT + 10, y=_PLOT_HEIGHT + 18 * at + 10),
+            _dot(_LEFT, _LEGEND + 18 * at + 6, at, 4),
+            tag("text", one.name, x=_LEFT + 10, y=_LEGEND + 18 * at + 10),
         ]
     return _svg(parts, height, f"{up.title} by {along.title}: " + ", ".join(one.name for one in series))
 

@@ -10,20 +10,20 @@ from typing import Any
 
 from api_cli.advice import BreakEvens, break_even, speed_text, words
 from api_cli.claims import claims
+from api_cli.comparison import beside_plain
 from api_cli.evaluation import Answer, Evaluation, Summary
 from api_cli.published import BREAK_EVEN, SOURCE, Published, published
 from api_cli.report.markup import Content, Markup, figure, join, percent, table, tag
 from api_cli.report.plots import plots
 from api_cli.report.style import STYLE
+from api_cli.statistics import MIN_FOR_INTERVAL
 from db.records import JobRecord, ResultRecord
 from db.status import JOB_ENDED, ResultState
 
 #: Rows of a list of items, and characters of an answer in it.
 MOST_ROWS, MOST_CHARACTERS = 10, 300
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
 #: What the page may load, to the browser: its own style and nothing else.
-_ALLOWED = "default-src 'none'; style-src 'unsafe-inline'"
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,12 +69,19 @@ def _line(material: Material) -> str:
     progress = f"{counts.ended} of {counts.total}"
     state = job.state.value if job.state in JOB_ENDED else f"{job.state.value}, {progress} so far"
     written = f"{material.written_at.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"
-    return f"{job.id} · {state} · {counts.done} of {counts.total} results done, {counts.failed} failed · {written}"
+    loads = "" if job.evaluation is None else f" · {job.evaluation.model_loads} model loads"
+    done = f"{counts.done} of {counts.total} results done, {counts.failed} failed"
+    return f"{job.id} · {state} · {done}{loads} · {written}"
 
 
 def _summary(material: Material) -> list[Markup]:
     first, *others = words(material.found, material.job.counts, material.break_evens)
-    return [tag("p", first, class_="lead"), *(tag("p", line) for line in others)]
+    return [tag("p", *_prose(first), class_="lead"), *(tag("p", *_prose(line)) for line in others)]
+
+
+def _prose(line: str) -> list[Content]:
+    """*line* with what stands between backticks as code."""
+    return [tag("code", part) if at % 2 else part for at, part in enumerate(line.split("`"))]
 
 
 def _cells(material: Material) -> Markup:
@@ -94,7 +101,7 @@ def _cells(material: Material) -> Markup:
             figure(one.tokens_per_s),
         ]
         row += [("never" if even > 1 else percent(even)) if even is not None else "–"] if measured else []
-        row += [figure(one.acceptance_length, 2), f"{one.same} of {one.compared}" if one.compared else "–"]
+        row += [figure(one.acceptance_length, 2), _beside_plain(one)]
         row.append(f"{one.done} of {one.total}" + (f", {one.failed} failed" if one.failed else ""))
         rows.append([*row, *(figure(scores.get(name), 2) for name in scorers)])
     note = (
@@ -102,6 +109,10 @@ def _cells(material: Material) -> Markup:
         "bootstrap interval from 20 items on. Tokens a second: the median, after the first token."
     )
     return join([table(headings, rows), tag("p", note, class_="dim")])
+
+
+def _beside_plain(one: Summary) -> str:
+    return beside_plain(one.compared, one.same, one.near_ties) if one.compared else "–"
 
 
 def _kinds(found: Evaluation) -> list[Markup]:
@@ -118,13 +129,21 @@ def _kinds(found: Evaluation) -> list[Markup]:
         rows.append(row)
     if not drafted or (len(found.kinds) < 2 and not is_published):
         return []
-    said = "Speed-up over plain decoding, and acceptance."
+    said = f"Speed-up over plain decoding, and acceptance; in a cell {_items_of_kinds(found, drafted[0])}."
     if is_published:
         evens = ", ".join(f"k = {k}: {even}" for k, even in BREAK_EVEN.items())
         said += f" Below, what was published: {SOURCE}. Its break-even acceptance: {evens}."
     return [
         tag("section", tag("h2", "By kind of text"), table(["cell", *found.kinds], rows), tag("p", said, class_="dim"))
     ]
+
+
+def _items_of_kinds(found: Evaluation, one: Summary) -> str:
+    """`6 structured, 6 instruction and 6 question items`, those whose speed is known."""
+    counts = [0 if kind is None or kind.speedup is None else kind.speedup.n for kind in _of_kinds(found, one)]
+    *first, last = [f"{count} {kind}" for count, kind in zip(counts, found.kinds, strict=True)]
+    few = "" if min(counts) >= MIN_FOR_INTERVAL else f", no interval below {MIN_FOR_INTERVAL}"
+    return f"{', '.join(first)} and {last} items{few}" if first else f"{last} items{few}"
 
 
 def _of_kinds(found: Evaluation, one: Summary) -> list[Summary | None]:
@@ -137,7 +156,7 @@ def _has_figures(summary: Summary | None) -> bool:
 
 
 def _of_kind(summary: Summary | None, there: Published | None) -> Markup:
-    if summary is None:
+    if summary is None or (summary.speedup is None and summary.acceptance is None):
         return Markup("–")
     parts: list[Content] = [speed_text(summary.speedup), " · ", percent(summary.acceptance)]
     if there is not None:
@@ -169,7 +188,8 @@ def _items(material: Material) -> list[Markup]:
         parts += [tag("h2", _first("Failed", material.failed)), table(["item", "cell", "error"], rows, figures_from=9)]
     differing = [answer for answer in material.found.answers if answer.same is False]
     if differing:
-        made = table(["item", "cell", "answer"], [_answer_row(one) for one in differing[:MOST_ROWS]], figures_from=9)
+        headings = ["item", "cell", "how", "answer"]
+        made = table(headings, [_answer_row(one) for one in differing[:MOST_ROWS]], figures_from=9)
         parts += [tag("h2", _first("Not plain decoding's text", differing)), made]
     slowest = sorted(
         (one for one in material.found.answers if one.result.tokens_per_s), key=lambda one: -_seconds(one.result)
@@ -195,7 +215,8 @@ def _first(heading: str, found: Sequence[object]) -> str:
 
 
 def _answer_row(answer: Answer) -> list[Content]:
-    return [answer.result.custom_id, _name(answer.result.cell_label), _cut(answer)]
+    how = "DIFFERENT" if answer.parting is None else str(answer.parting)
+    return [answer.result.custom_id, _name(answer.result.cell_label), how, _cut(answer)]
 
 
 def _cut(answer: Answer) -> Markup:
@@ -230,7 +251,8 @@ def _name(label: str) -> Markup:
 def csv_rows(found: Evaluation) -> list[list[object]]:
     """A heading and a row for each cell over all texts, then for each kind of text."""
     scorers = sorted({name for one in found.overall for name, _ in one.scores})
-    headings = ["cell", "kind", "total", "done", "failed", "compared", "same_as_plain", "tokens_per_s", "acceptance"]
+    headings = ["cell", "kind", "total", "done", "failed", "compared", "same_as_plain", "near_ties"]
+    headings += ["tokens_per_s", "acceptance"]
     headings += [
         "acceptance_length",
         "speedup_items",
@@ -245,6 +267,7 @@ def csv_rows(found: Evaluation) -> list[list[object]]:
 def _csv_row(one: Summary, scorers: Sequence[str]) -> list[object]:
     speed, scores = one.speedup, dict(one.scores)
     row: list[object] = [one.label, one.kind or "all", one.total, one.done, one.failed, one.compared, one.same]
+    row.append(one.near_ties)
     row += [one.tokens_per_s, one.acceptance, one.acceptance_length]
     row += [speed.n, speed.median, speed.low, speed.high] if speed is not None else [0, None, None, None]
     return [*row, one.joules_per_token, *(scores.get(name) for name in scorers)]

@@ -15,6 +15,7 @@ from db.specs import CellSpec, DrafterKind
 
 #: Points of one chart; of more every n-th is drawn.
 MOST_POINTS = 1_500
+PAYS_ABOVE = "pays above, by"
 _SHARE = Axis(title="acceptance", write=percent, least=0.0)
 _SPEED = Axis(title="speed over plain decoding", write="{:.2f}×".format)
 
@@ -22,7 +23,7 @@ _SPEED = Axis(title="speed over plain decoding", write="{:.2f}×".format)
 def plots(found: Evaluation, break_evens: BreakEvens) -> Markup:
     """Every chart that *found* has figures for, each with its heading and what it shows."""
     made = [
-        *_acceptance_by_k(found),
+        *_acceptance_by_k(found, break_evens),
         *_speedups(found),
         *_against_break_even(found, break_evens),
         *_by_position(found),
@@ -48,25 +49,33 @@ def _line_of(cell: CellSpec) -> tuple[str, str]:
     return (f"draft {short(cell.draft)}" if cell.draft else "without a draft model"), line
 
 
-def _acceptance_by_k(found: Evaluation) -> list[Markup]:
+def _acceptance_by_k(found: Evaluation, known: BreakEvens) -> list[Markup]:
+    caption = "Accepted over proposed tokens, all texts together."
+    pays = " What pays is by this machine's calibration."
+    return [
+        _plot(f"Acceptance by k: {chart}", caption + (pays if PAYS_ABOVE in drawn else ""), drawn)
+        for chart, drawn in acceptance_by_k(found, known).items()
+    ]
+
+
+def acceptance_by_k(found: Evaluation, known: BreakEvens) -> dict[str, Markup]:
+    """A chart for each draft, and one for the drafters without a model: a line for each drafter and translation."""
     charts: dict[str, dict[str, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
-    for one in _drafted(found):
+    drafted = [one for one in _drafted(found) if found.cell(one).k]
+    for one in drafted:
         chart, line = _line_of(found.cell(one))
         charts[chart][line].setdefault(float(found.cell(one).k), one.acceptance or 0.0)
-    most = max((one.acceptance or 0.0 for one in _drafted(found)), default=0.0)
+    for cell in map(found.cell, drafted):
+        even = break_even(cell, known)
+        if even is not None and even <= 1:
+            charts[_line_of(cell)[0]][f"{PAYS_ABOVE} {cell.drafter.value}"][float(cell.k)] = even
+    most = max((share for drawn in charts.values() for line in drawn.values() for share in line.values()), default=0.0)
     up = Axis(title="acceptance", write=percent, least=0.0, most=most)
-    return [
-        _plot(
-            f"Acceptance by k: {chart}",
-            "Accepted over proposed tokens, all texts together.",
-            lines(
-                [Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()],
-                Axis(title="k, tokens drafted in a round"),
-                up,
-            ),
-        )
+    along = Axis(title="k, tokens drafted in a round")
+    return {
+        chart: lines([Series(name=name, points=tuple(sorted(line.items()))) for name, line in drawn.items()], along, up)
         for chart, drawn in charts.items()
-    ]
+    }
 
 
 def _speedups(found: Evaluation) -> list[Markup]:
@@ -92,6 +101,11 @@ def _against_break_even(found: Evaluation, known: BreakEvens) -> list[Markup]:
         nothing = "No calibration of these models is stored, so what would pay here is unknown: run nocka calibrate."
         return [_plot(heading, nothing)] if _drafted(found) else []
     caption = "The line across a bar is the acceptance above which it pays, by calibration; without one it never does."
+    shown, drafts = {row.label for row in drawn}, defaultdict(list)
+    for one in _drafted(found):
+        drafts[_line_of(found.cell(one))[0]].append(one.label)
+    missing = [draft for draft, labels in drafts.items() if not shown & set(labels)]
+    caption += f" Not measured here: {', '.join(missing)}." if missing else ""
     return [_plot(heading, caption, rows(drawn, _SHARE))]
 
 
@@ -105,7 +119,8 @@ def _by_position(found: Evaluation) -> list[Markup]:
     charts: dict[str, list[Series]] = defaultdict(list)
     for (chart, line), one in longest.items():
         along = tuple((float(at), share) for at, share in enumerate(one.per_position, start=1))
-        charts[chart].append(Series(name=f"{line} k={found.cell(one).k}", points=along))
+        length = f" k={found.cell(one).k}" if found.cell(one).k else ""
+        charts[chart].append(Series(name=line + length, points=along))
     return [
         _plot(
             f"Acceptance by position: {chart}",
@@ -118,7 +133,7 @@ def _by_position(found: Evaluation) -> list[Markup]:
 
 def _over_the_job(found: Evaluation) -> list[Markup]:
     timed = [
-        (answer.result.finished_at, speed, found.cells[answer.result.cell_position].drafter)
+        (answer.result.finished_at, speed, _way(found.cells[answer.result.cell_position]))
         for answer in found.answers
         if answer.result.finished_at is not None and (speed := own_speed(answer.result))
     ]
@@ -128,14 +143,19 @@ def _over_the_job(found: Evaluation) -> list[Markup]:
     timed = sorted(timed)[:: 1 + len(timed) // MOST_POINTS]
     hours = (timed[-1][0] - first).total_seconds() > 3 * 3_600
     unit_s = 3_600 if hours else 60
-    series: dict[str, list[tuple[float, float]]] = {"plain": [], "with a draft": []}
-    for time, speed, drafter in timed:
-        name = "plain" if drafter is DrafterKind.OFF else "with a draft"
+    series: dict[str, list[tuple[float, float]]] = {way: [] for way in ("plain", "with a draft", "several at once")}
+    for time, speed, name in timed:
         series[name].append(((time - first).total_seconds() / unit_s, speed))
     drawn = [Series(name=name, points=tuple(found)) for name, found in series.items() if found]
     along = Axis(title="hours since the first answer" if hours else "minutes since the first answer")
     caption = "One point an answer. Plain decoding that slows down is the machine: heat, or other work."
     return [_plot("Tokens a second over the job", caption, points(drawn, along, Axis(title="tokens/s", least=0.0)))]
+
+
+def _way(cell: CellSpec) -> str:
+    if cell.drafter is not DrafterKind.OFF:
+        return "with a draft"
+    return "plain" if cell.batch == 1 else "several at once"
 
 
 def _quality(found: Evaluation) -> list[Markup]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from api_cli.client import Client
+from db.parting import Parting
 from db.records import Claim, Finished
 from db.specs import CellSpec, DrafterKind, ItemSpec, JobKind, JobSpec, Message, Translation
 
@@ -20,6 +21,7 @@ class Figures:
     speed: float
     accepted: int = 4
     text: str | None = None
+    parting: Parting | None = None
 
 
 def plain(target: str = "mini-target") -> CellSpec:
@@ -73,9 +75,8 @@ def answered(claim: Claim, found: Figures) -> Finished:
     }
     text = found.text if found.text is not None else f"Odpowiedź na {claim.item.custom_id}"
     config = {"nocka": "0.1.0", "mlx": "0.32", "target": {"source": claim.cell.target}}
-    return Finished(
-        text=text, finish_reason="length", metrics=metrics, config=config, scores={"chrf": 20 + 30 * found.speed}
-    )
+    scores = {"chrf": 20 + 30 * found.speed} | (found.parting.as_scores() if found.parting else {})
+    return Finished(text=text, finish_reason="length", metrics=metrics, config=config, scores=scores)
 
 
 def evaluation(

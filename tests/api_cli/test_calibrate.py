@@ -119,12 +119,13 @@ def test_a_failed_measurement_says_why(run: Any) -> None:
 
 def test_no_wait_prints_the_id(broker: redis.Redis, nocka: Nocka, worker: PlayedWorker) -> None:
     """And queues a job of its own kind, with the pair, that measures anew where asked."""
-    result = nocka("calibrate", *PAIR, "--force", "--no-wait")
+    result = nocka("calibrate", *PAIR, "--force", "--no-wait", "--trust-remote-code", PAIR[3])
     claim = worker.client.store.claim("test/1-a")
 
     assert claim is not None and (result.exit_code, result.stdout.strip()) == (0, claim.job_id)
     assert (claim.task, claim.cell.target, claim.cell.draft) == (CalibrationTask(force=True), PAIR[1], PAIR[3])
     assert claim.cell.drafter is DrafterKind.CROSS
+    assert claim.cell.trust_remote_code == (PAIR[3],)
 
 
 def test_an_unknown_model_is_refused(nocka: Nocka) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import click
 import pytest
@@ -14,7 +16,9 @@ from tests.api_cli.conftest import Nocka
 
 def every_command(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     found = []
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         found.append((*path, name))
         if isinstance(command, click.Group):
             found += every_command(command, (*path, name))
@@ -29,6 +33,32 @@ def test_every_command_explains_itself_with_an_example(nocka: Nocka, command: tu
     assert result.exit_code == 0
     assert "Example" in result.stdout
     assert "nocka " in result.stdout
+
+
+#: What takes long to load and is of no use to somebody who looks.
+HEAVY = "alembic huggingface_hub mlx numpy redis rq sacrebleu tokenizers transformers worker"
+LOOK = """
+import sys
+from api_cli.cli import cli
+cli(sys.argv[2:], standalone_mode=False)
+sys.exit(" ".join(name for name in sys.argv[1].split() if name in sys.modules) or 0)
+"""
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("status",), ("results", "last"), ("show", "last", "line-1")])
+def test_looking_loads_nothing_that_it_does_not_need(nocka: Nocka, command: tuple[str, ...]) -> None:
+    """A look is asked for more often than anything else, and most of its time is loading."""
+    assert nocka("submit", "-", "--target", "mini-target", "--raw", stdin=b'{"text": "Litwo!"}').exit_code == 0
+    python = [sys.executable, "-c", LOOK, HEAVY, *command]
+
+    ran = subprocess.run(python, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_an_unknown_command_is_refused(nocka: Nocka) -> None:
+    """As a wrong usage, whatever module its name might be."""
+    assert nocka("render").exit_code == 2
 
 
 def test_doctor_says_what_to_type(nocka: Nocka) -> None:

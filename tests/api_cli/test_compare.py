@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from db.parting import Parting
 from db.records import Claim
 from tests.api_cli.conftest import Nocka
 from tests.api_cli.prepared import Figures, cross, evaluation, items, plain, wobble
@@ -75,6 +76,21 @@ def test_changed_texts_are_counted_and_listed(nocka: Nocka) -> None:
     assert found["cells"][1]["acceptance_b"] < found["cells"][1]["acceptance_a"]
     rows = nocka("compare", a, b, "--by", "item").stdout.splitlines()
     assert [row for row in rows if "changed" in row] == [row for row in rows if "question/0" in row]
+
+
+def test_a_changed_text_says_how_it_left_its_own_plain_one(nocka: Nocka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the worker measured it."""
+
+    def changed(claim: Claim) -> Figures:
+        parting = Parting(token=4, gap=0.03, near_tie=True) if claim.cell.k else None
+        return Figures(speed=1.0, text="inny", parting=parting)
+
+    monkeypatch.setenv("COLUMNS", "160")
+    a, b = evaluation(CELLS, items(1), as_before), evaluation(CELLS, items(1), changed)
+    rows = nocka("compare", a, b, "--by", "item").stdout.splitlines()
+
+    assert 3 == sum("changed; B beside its plain: near-tie at token 4, gap 0.03" in row for row in rows)
+    assert 6 == sum("changed" in row for row in rows)
 
 
 def test_jobs_without_a_cell_in_common_are_refused(nocka: Nocka) -> None:

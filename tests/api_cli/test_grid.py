@@ -48,6 +48,17 @@ def test_every_temperature_has_its_own_baseline() -> None:
     assert {3: 0, 4: 1, 5: 2} == plain_positions(specs)
 
 
+def test_answers_decoded_together_are_a_group_behind_the_others() -> None:
+    """Once a target, held against the plain cell of one answer at a time; a rule may leave them out."""
+    text = SMALL + 'drafts = ["mini-draft", "mini-draft-bytes"]\nk = [2]\nbatches = [1, 4, 0]\n'
+    specs = cells(parse(text, "grid.toml"))
+
+    assert ["plain batch=4", "plain batch=auto"] == [cell.label for cell in specs[4:]]
+    assert [range(2), range(2, 4), range(4, 5), range(5, 6)] == groups(specs)
+    assert {1: 0, 3: 2, 4: 0, 5: 0} == plain_positions(specs)
+    assert 5 == len(cells(parse(text + "exclude = [{batch = 4}]", "grid.toml")))
+
+
 def test_excluded_is_what_matches_a_rule_in_all_it_names() -> None:
     """Lists stand for any of their values; the baseline is never excluded."""
     grid = 'drafts = ["mini-draft", "mini-draft-bytes"]\ndrafters = ["cross", "neural"]\nk = [2, 4]\n'

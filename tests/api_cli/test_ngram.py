@@ -115,7 +115,8 @@ def test_build_queues_a_job_with_absolute_paths(
 ) -> None:
     """A folder stands for its text files; only the id goes to standard output."""
     monkeypatch.chdir(reports.parent)
-    result = nocka("ngram", "build", "raporty", "-o", "out.ngram", "--order", 2, *MINI, "--detach")
+    trust = ("--trust-remote-code", "mini-target")
+    result = nocka("ngram", "build", "raporty", "-o", "out.ngram", "--order", 2, *MINI, *trust, "--detach")
 
     assert result.exit_code == 0, result.stderr
     claim = worker.client.store.claim("test/1-a")
@@ -123,6 +124,7 @@ def test_build_queues_a_job_with_absolute_paths(
     assert claim.job_id == result.stdout.strip()
     assert claim.task.corpora == tuple(str(reports / f"raport-{number}.txt") for number in (1, 2, 3))
     assert (claim.task.output, claim.task.order) == (str(reports.parent / "out.ngram"), 2)
+    assert claim.cell.trust_remote_code == ("mini-target",)
     assert broker.llen("rq:queue:nocka") == 1
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
@@ -22,15 +23,24 @@ from api_cli.claims import claims
 from api_cli.client import Client
 from api_cli.evaluation import Evaluation, evaluate
 from api_cli.published import Published, published
-from api_cli.report.charts import ticks
+from api_cli.report.charts import standalone, ticks
 from api_cli.report.page import Material, page
+from api_cli.report.plots import acceptance_by_k
+from db.parting import Parting
 from db.records import Claim
+from db.specs import CellSpec, DrafterKind
 from tests.api_cli.conftest import Nocka
 from tests.api_cli.prepared import Figures, cross, evaluation, items, neural, plain, wobble
 
 GOLDEN = Path(__file__).parent / "golden"
 HOSTILE = "</td><script>alert('ż')</script><img src=x onerror=alert(1)>\u202e\x1b[31m"
 TWO = (plain(), cross("mini-draft-bytes"))
+#: By item, how a drafted answer leaves plain decoding's; of the last nothing was measured.
+PARTINGS = {
+    "question/4": Parting(token=3, gap=0.0625, near_tie=True),
+    "question/5": Parting(token=7, gap=2.5, near_tie=False),
+    "question/6": None,
+}
 
 
 def evaluated(job: str) -> Evaluation:
@@ -56,18 +66,35 @@ def draft_pays() -> str:
 
 
 def plain_wins() -> str:
-    """No k pays; a calibration says how far away it is; one answer differs and one result failed."""
+    """No k pays; a calibration says how far away it is; three answers differ, one at a near-tie; one result failed."""
 
     def figures(claim: Claim) -> Figures | tuple[str, str]:
         if claim.item.custom_id == "question/7" and claim.cell.k == 6:
             return "prompt_too_long", "5000 tokens are too many"
-        text = "inny" if claim.item.custom_id == "question/6" and claim.cell.k == 4 else None
-        return Figures(speed={0: 1.0, 2: 0.9, 4: 0.7, 6: 0.4}[claim.cell.k] * wobble(claim), accepted=2, text=text)
+        speed = {0: 1.0, 2: 0.9, 4: 0.7, 6: 0.4}[claim.cell.k] * wobble(claim)
+        if claim.item.custom_id in PARTINGS and claim.cell.k == 4:
+            return Figures(speed=speed, accepted=2, text="inny", parting=PARTINGS[claim.item.custom_id])
+        return Figures(speed=speed, accepted=2)
 
     job = evaluation((plain(), *(cross("mini-draft-bytes", k=k) for k in (2, 4, 6))), items(8), figures)
     with Client.open() as client:
         what = ("mini-target", "mini-draft-bytes", "here")
         client.store.record_calibration("key", what, {"break_even": {"cross": [0.3, 0.41, 0.6, 0.8, 0.9, 1.2, 2, 3]}})
+    return job
+
+
+def best_draft_is_unmeasured() -> str:
+    """The draft with the target's tokenizer wins, and only the other one is calibrated."""
+
+    def figures(claim: Claim) -> Figures:
+        speed = {"off": 1.0, "cross": 0.8, "neural": 1.5}[claim.cell.drafter.value]
+        return Figures(speed=speed * wobble(claim), accepted=6 if claim.cell.translation is None else 3)
+
+    cells = (plain(), cross("mini-draft-bytes"), cross("mini-draft-bytes", k=4), plain(), neural())
+    job = evaluation(cells, items(8), figures)
+    with Client.open() as client:
+        what = ("mini-target", "mini-draft-bytes", "here")
+        client.store.record_calibration("key", what, {"break_even": {"cross": [0.3, 0.41, 0.6, 1.2]}})
     return job
 
 
@@ -82,9 +109,11 @@ def structured_only_and_unfinished() -> str:
 
 
 @pytest.mark.parametrize(
-    "store", [draft_pays, plain_wins, structured_only_and_unfinished], ids=lambda one: one.__name__
+    "store",
+    [draft_pays, plain_wins, best_draft_is_unmeasured, structured_only_and_unfinished],
+    ids=lambda one: one.__name__,
 )
-def test_three_stores_give_three_summaries(nocka: Nocka, tmp_path: Path, store: Callable[[], str]) -> None:
+def test_each_store_gives_its_own_summary(nocka: Nocka, tmp_path: Path, store: Callable[[], str]) -> None:
     """The summary and the verdicts on the claims are what tests/api_cli/golden holds, and stand in the page."""
     job = store()
     result = nocka("report", job, "-o", tmp_path / "report.html")
@@ -94,7 +123,23 @@ def test_three_stores_give_three_summaries(nocka: Nocka, tmp_path: Path, store: 
     golden = (GOLDEN / f"{store.__name__}.txt").read_text("utf-8")
     assert golden == "\n".join([*said, "", *found]) + "\n"
     shown = Page(tmp_path / "report.html").text
-    assert all(line in shown for line in said if not line.startswith("Not finished yet"))
+    assert all(line.replace("`", "") in shown for line in said if not line.startswith("Not finished yet"))
+
+
+def test_an_answer_that_is_not_plains_is_listed_with_its_place_and_gap(nocka: Nocka, tmp_path: Path) -> None:
+    """Near-tie, DIFFERENT, and DIFFERENT where nothing was measured; the CSV counts the near-ties."""
+    job = plain_wins()
+    nocka("report", job, "-o", tmp_path / "report.html")
+    shown = Page(tmp_path / "report.html").text
+
+    for said in (
+        "near-tie at token 3, gap 0.0625",
+        "DIFFERENT at token 7, gap 2.5",
+        "21 of 24 (1 near-tie, 2 DIFFERENT)",
+    ):
+        assert said in shown
+    rows = list(csv.DictReader(io.StringIO(nocka("report", job, "--format", "csv").stdout)))
+    assert ["0", "0", "1", "0"] == [row["near_ties"] for row in rows[:4]]
 
 
 # -- figures by hand -----------------------------------------------------------------------------------------------
@@ -153,10 +198,43 @@ def test_published_figures_are_shown_for_one_kind_of_text_too(nocka: Nocka, tmp_
     assert "By kind of text" not in mini, "one kind is all of it"
 
 
+def test_a_cell_whose_k_varies_and_one_that_drafts_nothing_are_in_every_figure_but_those_by_k(nocka: Nocka) -> None:
+    """No chart by k has the one, no sentence about drafts the other; both are rivals of the rest."""
+    lookup = CellSpec(target="mini-target", drafter=DrafterKind.LOOKUP, k=4)
+    cells = (*TWO, lookup, plain().model_copy(update={"batch": 4}))
+    job = evaluation(cells, items(8), lambda claim: Figures(speed={0: 1.0, 2: 0.9, 4: 1.2}[claim.cell.k]))
+    varying = [cell if cell != lookup else cell.model_copy(update={"k": 0}) for cell in cells]
+    with Client.open() as client:
+        record, found = client.status(job), evaluate(client.results(job), varying)
+    known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41], "lookup": [0.2, 0.1]}}
+    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    shown = page(Material(job=record, found=found, failed=(), break_evens=known, written_at=moment))
+
+    assert ["draft mini-draft-bytes"] == list(acceptance_by_k(found, known))
+    assert "Run lookup k=0: 1.20×" in shown and "the best of 3 other cells" in shown
+    assert "All 72 other answers are plain decoding&#x27;s own text." in shown
+    assert "was not measured here" not in shown
+
+
 def test_ticks_are_round_and_cover() -> None:
     assert [0.0, 0.2, 0.4, 0.6, 0.8] == ticks(0.0, 0.7)
     assert [0.95, 1.0, 1.05, 1.1, 1.15, 1.2] == ticks(0.97, 1.2)
     assert [5.0, 6.0] == [ticks(5.0, 5.0)[0], ticks(5.0, 5.0)[-1]]
+
+
+def test_a_chart_by_itself_is_an_image_that_a_browser_reads() -> None:
+    """Well-formed XML without anything outside it: both charts under their names, and what pays as the last line."""
+    found = evaluated(
+        evaluation((*TWO, cross("mini-draft-bytes", k=4), plain(), neural()), items(1), lambda _: Figures(speed=1.0))
+    )
+    known = {("mini-target", "mini-draft-bytes"): {"cross": [0.3, 0.41, 0.5, 0.6]}}
+    drawn = ElementTree.fromstring(standalone(acceptance_by_k(found, known)))
+    texts = ["".join(one.itertext()) for one in drawn.iter("{http://www.w3.org/2000/svg}text")]
+
+    assert "{http://www.w3.org/2000/svg}svg" == drawn.tag
+    assert {"draft mini-draft-bytes", "draft mini-draft", "neural"} <= set(texts)
+    assert texts.index("cross context") + 1 == texts.index("pays above, by cross")
+    assert not {"href", "src"} & {name for one in drawn.iter() for name in one.attrib}
 
 
 # -- the page ------------------------------------------------------------------------------------------------------

@@ -33,6 +33,23 @@ def test_submit_prints_the_id_and_stores_what_was_asked(broker: redis.Redis, noc
     assert broker.llen("rq:queue:nocka") == 1
 
 
+def test_a_model_is_trusted_by_its_name(nocka: Nocka, reports: Path, tmp_path: Path) -> None:
+    """As it was given; the baseline beside it trusts no model that it does not use."""
+    (tmp_path / "draft").mkdir()
+    (tmp_path / "draft" / "config.json").write_text("{}")
+    draft = str(tmp_path / "draft" / ".." / "draft")
+    options = ["--draft", draft, "--compare-plain", "--trust-remote-code", draft]
+
+    assert nocka("submit", reports, *MINI, *options).exit_code == 0
+
+    with Client.open() as client:
+        plain, drafted = client.cells("last")
+    assert (plain.trust_remote_code, drafted.trust_remote_code) == ((), (str(tmp_path / "draft"),))
+    assert nocka("submit", reports, *MINI).exit_code == 0
+    with Client.open() as client:
+        assert client.cells("last")[0].trust_remote_code == ()
+
+
 def test_submit_without_a_broker_is_safe(nocka: Nocka, reports: Path) -> None:
     """The job is stored, the person is told what starts it, and nothing failed."""
     result = nocka("submit", reports, *MINI)
@@ -69,6 +86,7 @@ def test_submit_without_a_broker_is_safe(nocka: Nocka, reports: Path) -> None:
         ([*MINI, "--priority", "101"], "priority"),
         ([*MINI, "--dtype", "int8"], "dtype"),
         ([*MINI, "--nie-ma"], "--nie-ma"),
+        ([*MINI, "--trust-remote-code", "mini-draft"], "neither the target nor the draft"),
     ],
 )
 def test_a_bad_request_is_refused_before_anything_is_queued(

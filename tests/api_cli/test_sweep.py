@@ -48,6 +48,19 @@ def work(client: Client) -> int:
     return Shift(client.store, EchoModels(client.settings.home), NoWakeups(), "here/1-a").advance()  # type: ignore[arg-type]
 
 
+def test_a_grid_trusts_the_models_that_it_names(grid: Path) -> None:
+    """In its file or by the option, each in the cells that use it; one that no cell uses is a fault."""
+    grid.write_text('trust_remote_code = ["mini-draft-bytes"]\n' + GRID, "utf-8")
+    in_file = nocka(str(grid)).stdout.strip()
+    by_option = nocka(str(grid), "--trust-remote-code", "mini-target").stdout.strip()
+
+    with Client.open() as client:
+        assert [(), ("mini-draft-bytes",)] == [cell.trust_remote_code for cell in client.cells(in_file)]
+        assert [("mini-target",)] * 2 == [cell.trust_remote_code for cell in client.cells(by_option)]
+    refused = nocka(str(grid), "--trust-remote-code", "mini-draft")
+    assert (2, True) == (refused.exit_code, "--trust-remote-code mini-draft" in refused.stderr)
+
+
 def test_a_grid_becomes_scored_answers_and_grows_by_a_k(grid: Path) -> None:
     """Two cells of four items; then one more cell with its baseline, and what was there is not run again."""
     job_id = nocka(str(grid)).stdout.strip()

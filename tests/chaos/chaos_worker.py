@@ -37,6 +37,7 @@ class Nothing:
     """Models and decoder in one: whatever is asked, the answer is there."""
 
     blank = False
+    loads = 0
     config: dict[str, Any] = {}
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str, costs: object, asked: Request) -> Nothing:

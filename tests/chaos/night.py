@@ -101,6 +101,16 @@ class Night:
         """The stored answers."""
         return {each.custom_id: each.text for each in self.store.results(job_id) if each.state is ResultState.DONE}
 
+    def outcomes(self, job_id: str) -> list[AttemptOutcome]:
+        """Of every attempt at a result of the job."""
+        with reading(self.store.engine) as connection:
+            found = connection.scalars(
+                select(attempts.c.outcome)
+                .join(results, results.c.id == attempts.c.result_id)
+                .where(results.c.job_id == job_id)
+            )
+            return [AttemptOutcome(outcome) for outcome in found]
+
     def attempts(self, job_id: str) -> int:
         """How many there were; asserts that each finished result was finished by its last one, and by no other."""
         with reading(self.store.engine) as connection:

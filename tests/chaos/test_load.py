@@ -6,9 +6,10 @@ import base64
 import json
 import random
 import statistics
-import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
@@ -20,11 +21,12 @@ from hypothesis import strategies as st
 from api_cli.cli import cli
 from db.status import JobState, ResultState
 from tests.chaos.night import HERE, SUBMIT, Night
+from tests.chaos.writers import ITEMS, Cancels, Pauses, Retries, Writer
 from tests.worker.helpers import until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1200)]
 
-WRITERS, WRITING_S = 4, 60.0
+WRITING_S = 60.0
 MANY_ITEMS, MANY_LINES = 10_000, 50_000
 GROWTH_ALLOWED_BYTES = 20 * 1024**2
 INPUTS = 300
@@ -34,48 +36,38 @@ BROKEN = ("database is locked", "Traceback")
 
 
 def test_four_writers_and_a_worker(tmp_path: Path) -> None:
-    """Four command lines submit, pause, resume and cancel for a minute under a worker: nothing locked, nothing lost."""
-    submitted: list[list[str]] = [[] for _ in range(WRITERS)]
-    cancelled: set[str] = set()
-    said: list[str] = []
+    """Four command lines submit, cancel, pause, resume and retry for a minute under a worker; nothing is lost."""
     with Night(tmp_path / "home") as night:
-        night.broker()
-        worker = night.worker()
-        ends_at = time.monotonic() + WRITING_S
-
-        def write(writer: int) -> None:
-            path = tmp_path / f"writer-{writer}.jsonl"
-            while time.monotonic() < ends_at:
-                number = len(submitted[writer])
-                path.write_text("\n".join(json.dumps({"text": f"{writer} {number} {part}"}) for part in "ab"), "utf-8")
-                done = night.nocka("submit", str(path), *SUBMIT)
-                said.append(done.stderr)
-                assert done.returncode == 0, done.stderr
-                job_id = done.stdout.strip()
-                submitted[writer].append(job_id)
-                verbs = (["pause", "resume"], ["cancel"], ["status"])[number % 3]
-                for done in [night.nocka(verb, job_id) for verb in verbs]:
-                    said.append(done.stderr)
-                    if verbs == ["cancel"] and done.returncode == 0:
-                        cancelled.add(job_id)
-
-        threads = [threading.Thread(target=write, args=(writer,)) for writer in range(WRITERS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        job_ids = [job_id for of_one in submitted for job_id in of_one]
-        for job_id in job_ids:
+        processes = [night.broker(), night.worker()]
+        retries = Retries(night, tmp_path)
+        writers = [Writer(night, tmp_path), Cancels(night, tmp_path), Pauses(night, tmp_path), retries]
+        with ThreadPoolExecutor(len(writers)) as pool:
+            list(pool.map(_write_on, writers, [time.monotonic() + WRITING_S] * len(writers)))
+        printed = [job_id for writer in writers for job_id in writer.jobs]
+        for job_id in printed:
             night.await_end(job_id)
-        said.append(worker.output.read_text("utf-8"))
-        assert worker.code is None
-        assert len({each.id for each in night.store.jobs()} & set(job_ids)) == len(job_ids)
-        for job_id in job_ids:
-            assert night.counts(job_id).total == 2
-            assert night.store.job(job_id).state is (JobState.CANCELLED if job_id in cancelled else JobState.DONE)
-    assert all(submitted), "a writer gave up"
+        assert sorted(job.id for job in night.store.jobs()) == sorted(printed)
+        for job_id in printed:
+            found = list(night.store.results(job_id))
+            assert {result.custom_id for result in found} == {f"line-{number + 1}" for number in range(ITEMS)}
+            cancelled = any(job_id in writer.cancelled for writer in writers)
+            ended = {ResultState.FAILED if job_id in retries.jobs else ResultState.DONE}
+            assert night.store.job(job_id).state is (JobState.CANCELLED if cancelled else JobState.DONE)
+            assert {result.state for result in found} <= ended | ({ResultState.CANCELLED} if cancelled else set())
+        again = sum(result.attempts - 1 for result in night.store.results(retries.jobs[0]))
+        assert again == retries.retried > 0, "each failed result that was retried was tried once more"
+        assert all(process.code is None for process in processes)
+        said = [text for writer in writers for text in writer.said] + [each.output.read_text() for each in processes]
     assert not [text for text in said if any(word in text for word in BROKEN)]
-    print(f"\nfigure 4: {WRITERS} writers and a worker for {WRITING_S:.0f} s: {len(job_ids)} jobs, none locked or lost")
+    accepted = sum((writer.accepted for writer in writers), Counter())
+    assert all(accepted[verb] for verb in ("submit", "cancel", "pause", "resume", "retry")), accepted
+    told = ", ".join(f"{count} {verb}" for verb, count in accepted.items())
+    print(f"\nfigure 4: {len(writers)} writers and a worker for {WRITING_S:.0f} s: {told}; none locked, none lost")
+
+
+def _write_on(writer: Writer, ends_at: float) -> None:
+    while time.monotonic() < ends_at:
+        writer.write()
 
 
 def test_many_items(tmp_path: Path) -> None:

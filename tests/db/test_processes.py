@@ -41,10 +41,12 @@ CLAIMER = (
     PREPARE
     + """
 store = open_store(load_settings())
+claim = store.claim(f"mac/{sys.argv[1]}")  # its share, whoever is the faster in the race for the others
 ready()
-while (claim := store.claim(f"mac/{sys.argv[1]}")) is not None:
+while claim is not None:
     assert store.finish(claim, Finished(text=sys.argv[1], finish_reason="stop", metrics={}, config={}))
     print(claim.result_id)
+    claim = store.claim(f"mac/{sys.argv[1]}")
 """
 )
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from tests.engine import toys
-from worker.engine.build import _model_drafter
+from tests.engine.conftest import mini
+from worker.engine.build import Models, _model_drafter
 from worker.engine.context import Context
 from worker.engine.decode import Decoder
 from worker.engine.drafters import intersect
@@ -18,7 +19,7 @@ from worker.engine.drafters.intersect import IntersectDrafter
 from worker.engine.drafters.neural import NeuralDrafter
 from worker.engine.errors import DraftMismatch
 from worker.engine.model import Model
-from worker.engine.values import Request, Sampling, Turn
+from worker.engine.values import Drafting, Request, Sampling, Turn
 
 TEXT = "abcdefghij" * 4
 WARM = Sampling(temperature=0.9, seed=2)
@@ -169,6 +170,16 @@ def test_intersect_drafts_as_its_target_would_where_they_agree(toy: Model) -> No
     request = Request(custom_id="a", text="abcdef", max_tokens=30, sampling=Sampling(temperature=2.0, top_p=0.9))
 
     assert Decoder(toy, drafter, 4, {}).generate(request).metrics.acceptance_rate == 1.0
+
+
+def test_a_result_says_how_much_of_the_draft_could_be_used(models: Models) -> None:
+    """The share of its tokens that intersect left the draft stands in the configuration; others have no such share."""
+    bytes_draft = mini("mini-draft-bytes")
+    found = models.decoder(mini("mini-target"), Drafting(drafter="intersect", draft=bytes_draft, k=2)).config
+    other = models.decoder(mini("mini-target"), Drafting(drafter="cross", draft=bytes_draft, k=2)).config
+
+    assert 0.1 < found["overlap"] < 1
+    assert other["overlap"] is None
 
 
 def test_a_tiny_overlap_is_refused(toy: Model, monkeypatch: pytest.MonkeyPatch) -> None:

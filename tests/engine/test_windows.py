@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -72,6 +73,28 @@ def test_a_rewind_beyond_what_is_held_is_refused_and_followed_anew(monkeypatch: 
 
     assert other == context.tokens
     np.testing.assert_allclose(rows[-1], at_once(model, other)[-1], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("context_tokens", [20, 4096])
+def test_going_on_is_following_the_whole(family: Callable[[int], Model], context_tokens: int) -> None:
+    """Behind what was read `go_on` reads what `follow` reads of all of it, also where that no longer fits."""
+    model = dataclasses.replace(family(6), context_tokens=context_tokens)
+    rng = random.Random(context_tokens)
+    for _ in range(30):
+        whole = [rng.randrange(model.vocab_size) for _ in range(rng.choice([4, 9, 16]))]
+        length, room, again = rng.randrange(1, len(whole)), rng.randrange(6), rng.randrange(1, 4)
+        # Now and then what stands behind is what was read there.
+        fresh = [*whole[length : rng.randrange(length, len(whole))], 1, 2]
+        one, other = Context(model), Context(model)
+        for context in (one, other):
+            context.prefill(whole, lambda: False)
+
+        unread = one.go_on(length, fresh, room, again)
+
+        assert unread == other.follow([*whole[:length], *fresh], 0, room, again)
+        assert one.tokens == other.tokens
+        assert len(unread) >= again and [*one.tokens, *unread] == [*whole[:length], *fresh]
+        one.check()
 
 
 def test_plain_decoding_over_windows_is_mlx_lm_s(family: Callable[[int], Model]) -> None:

@@ -48,6 +48,7 @@ class EchoModels:
         self._home = home
         self._on_half = on_half
         self._remembered: set[str] = set()
+        self.loads = 0
 
     def decoder(self, target: ModelRef, drafting: Drafting, memory: str, costs: object, asked: Request) -> EchoDecoder:
         if target.source == "absent" and not (self._home / "mended").exists():

@@ -9,8 +9,8 @@ import pytest
 import worker
 from db.catalogue import Entry, entries
 from db.errors import ModelUnavailable
-from db.specs import CellSpec, Dtype
-from worker.models_path import SHIPPED, target_ref
+from db.specs import CellSpec, DrafterKind, Dtype
+from worker.models_path import SHIPPED, draft_ref, target_ref
 
 
 @pytest.mark.parametrize("known", entries(), ids=lambda known: known.name)
@@ -30,6 +30,16 @@ def test_a_folder_and_a_repo_id_are_taken_as_they_are(tmp_path: Path) -> None:
     assert (folder.source, folder.revision, folder.dtype) == (str(tmp_path), None, "float32")
     repo = target_ref(CellSpec(target="someone/model", target_revision="abc"))
     assert (repo.source, repo.revision) == ("someone/model", "abc")
+
+
+def test_only_the_model_that_was_named_is_trusted(tmp_path: Path) -> None:
+    """By its own name: a draft is another model than its target."""
+    how = {"drafter": DrafterKind.NEURAL, "draft": str(tmp_path), "k": 2}
+    cell = CellSpec(target="someone/model", trust_remote_code=(str(tmp_path),), **how)  # type: ignore[arg-type]
+    draft = draft_ref(cell)
+    assert draft is not None
+    assert (target_ref(cell).trusted, draft.trusted) == (False, True)
+    assert not target_ref(CellSpec(target="someone/model")).trusted
 
 
 def test_a_missing_folder_is_named() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import gc
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,8 @@ import mlx.core as mx
 from worker.engine.batch import Batch
 from worker.engine.context import Context
 from worker.engine.cost import Costs
-from worker.engine.decode import Decoder
+from worker.engine.decode import Decoder, prompt_ids
+from worker.engine.divergence import Divergence, compare
 from worker.engine.drafters.auto import AutoDrafter
 from worker.engine.drafters.base import Drafter, Remembers
 from worker.engine.drafters.cross import CrossDrafter
@@ -33,6 +34,7 @@ from worker.engine.ngram_file import NgramFile, table_hash
 from worker.engine.prefix import CellPrefixes, Prefixes, forgetful
 from worker.engine.room import Room
 from worker.engine.rows import Sized, from_measurement
+from worker.engine.sampling import Sampler
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Drafting, ModelRef, Request
 
@@ -61,6 +63,8 @@ class Models:
         self._room = Room(allowed_bytes)
         #: What the last request's cache may take.
         self._cache_bytes = 0
+        #: How many models were loaded so far.
+        self.loads = 0
 
     def decoder(
         self,
@@ -96,7 +100,7 @@ class Models:
             if drafting.drafter == "auto"
             else _drafter(model, draft, drafting)
         )
-        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting))
+        decoder = Decoder(model, drafter, drafting.k, _config(model, draft, drafting, drafter))
         decoder.prefixes, decoder.off_reason = self._prefixes_of(model, memory), off_reason
         if isinstance(drafter, Remembers):
             self._forget_oldest()
@@ -147,6 +151,14 @@ class Models:
                     drafters[kind] = _model_drafter(model, other, kind)
         return model, other, drafters
 
+    def divergence(
+        self, target: ModelRef, request: Request, expected: Sequence[int], got: Sequence[int]
+    ) -> Divergence | None:
+        """Where two answers of *target* to *request* part, by a reading of its own. Raises ModelNotLoadable."""
+        model = self._model(target)
+        sampler = Sampler(request.sampling, request.custom_id, model.vocab_size)
+        return compare(model, sampler, prompt_ids(model, request), expected, got)
+
     def tokenizer(self, target: ModelRef) -> Tokenizer:
         """The tokenizer of *target*, whose weights are not loaded for it. Raises ModelNotLoadable."""
         loaded = self._loaded.get(target)
@@ -161,6 +173,7 @@ class Models:
     def _model(self, ref: ModelRef) -> Model:
         if ref not in self._loaded:
             self._loaded[ref] = load(ref)
+            self.loads += 1
         return self._loaded[ref]
 
     def _room_bytes(self) -> int:
@@ -264,7 +277,7 @@ def _ngram(target: Model, path: Path) -> NgramFile:
     return model
 
 
-def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str, Any]:
+def _config(target: Model, draft: Model | None, drafting: Drafting, drafter: Drafter | None = None) -> dict[str, Any]:
     """Everything that a result must say about how it was made, JSON-ready."""
     return {
         "target": target.describe(),
@@ -272,6 +285,8 @@ def _config(target: Model, draft: Model | None, drafting: Drafting) -> dict[str,
         "drafter": drafting.drafter,
         "translation": drafting.translation,
         "ngram": drafting.ngram,
+        # Of what the draft could say, the share that it may say here.
+        "overlap": drafter.overlap if isinstance(drafter, IntersectDrafter) else None,
         "k": drafting.k,
         "versions": {name: version(name) for name in ("nocka", "mlx", "mlx-lm", "transformers")}
         | {"python": platform.python_version()},

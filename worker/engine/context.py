@@ -93,15 +93,22 @@ class Context:
 
         Where *ids* and *room* more do not fit, or a layer cannot go back so far, the last part of *ids* is read anew.
         """
+        start = min(start, len(self))
+        return self.go_on(start, ids[start:], room, again)
+
+    def go_on(self, length: int, ids: Sequence[int], room: int = 0, again: int = 1) -> list[int]:
+        """`follow` the first *length* tokens read, which nobody looks through, and *ids* behind them."""
         read = self.tokens
-        end = min(len(read), len(ids) - again)
-        common = min(start, end)
-        while common < end and read[common] == ids[common]:
+        whole = length + len(ids)
+        end = min(len(read), whole - again)
+        common = min(length, end)
+        while common < end and read[common] == ids[common - length]:
             common += 1
-        if common >= self.earliest and self.fits(len(ids) + room):
+        if common >= self.earliest and self.fits(whole + room):
+            unread = [*read[common:length], *ids[max(0, common - length) :]]
             self.rewind(common)
-            return list(ids[common:])
-        unread = self._begin(ids, room, again)
+            return unread
+        unread = self._begin([*read[:length], *ids], room, again)
         self._read(unread[:-again], lambda: False)
         return unread[-again:]
 

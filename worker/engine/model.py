@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from worker.engine.memory import FLOATING, Size, layers_bytes, weights_bytes
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import ModelRef
 
+CODE = ["*.py"]
 FILES = ["*.json", "*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja"]
 DTYPES = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 DEFAULT_CONTEXT_TOKENS = 4096
@@ -55,12 +57,14 @@ class Model:
 
     def describe(self) -> dict[str, Any]:
         """What belongs in a result's configuration."""
+        trusted = {"trust_remote_code": True} if self.ref.trusted else {}
         return {
             "source": self.ref.source,
             "revision": self.revision,
             "dtype": self.dtype,
             "quantized": self.quantized,
             "size_bytes": self.size_bytes,
+            **trusted,
         }
 
 
@@ -72,10 +76,10 @@ def on_metal() -> bool:
 def load(ref: ModelRef) -> Model:
     """Load *ref*. Raises ModelNotLoadable with what was needed, what there is, and what to type instead."""
     folder, revision = _locate(ref)
+    _refuse_own_code(ref, folder)
     try:
-        network, config = load_model(folder, lazy=True)
-        wrapped = load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
-        tokenizer = Tokenizer(wrapped._tokenizer, sorted(wrapped.eos_token_ids))
+        network, config = load_model(folder, lazy=True, trust_remote_code=ref.trusted)
+        tokenizer = _tokenizer(ref, folder, config)
         tokenizer.check_template()
     except PromptNotUsable as error:
         raise ModelNotLoadable(f"{ref.source}: {error}") from error
@@ -137,12 +141,52 @@ def _tensors(path: Path) -> list[tuple[str, int]]:
 def load_tokenizer_of(ref: ModelRef) -> Tokenizer:
     """The tokenizer of *ref* without its weights. Raises ModelNotLoadable."""
     folder, _ = _locate(ref)
+    _refuse_own_code(ref, folder)
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        wrapped = load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
-        return Tokenizer(wrapped._tokenizer, sorted(wrapped.eos_token_ids))
+        return _tokenizer(ref, folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
         raise ModelNotLoadable(f"{ref.source} has no usable tokenizer: {type(error).__name__}: {error}") from error
+
+
+def _tokenizer(ref: ModelRef, folder: Path, config: dict[str, Any]) -> Tokenizer:
+    # Said in both cases: left out, transformers asks whoever sits at the terminal.
+    trust = {"trust_remote_code": ref.trusted}
+    wrapped = load_tokenizer(folder, trust, eos_token_ids=config.get("eos_token_id"))
+    return Tokenizer(wrapped._tokenizer, sorted(wrapped.eos_token_ids))
+
+
+def _refuse_own_code(ref: ModelRef, folder: Path) -> None:
+    """Raise ModelNotLoadable for a model that wants code of its own to be run and was not named for it."""
+    wanted = [] if ref.trusted else _own_code(folder)
+    if wanted:
+        raise ModelNotLoadable(
+            f"{ref.source} wants to run code of its own ({', '.join(wanted)}) on this machine; nothing of it was run. "
+            f"If you trust whoever wrote it, ask again with --trust-remote-code {ref.source}"
+        )
+
+
+def _own_code(folder: Path) -> list[str]:
+    """What the files of a model name as code of its own: `model_file` for mlx_lm, `auto_map` for transformers."""
+    config, tokenizer = _json(folder / "config.json"), _json(folder / "tokenizer_config.json")
+    named = [config.get("model_file"), config.get("auto_map"), tokenizer.get("auto_map")]
+    return sorted(set(itertools.chain.from_iterable(map(_names, named))))
+
+
+def _names(value: Any) -> list[str]:
+    """Every string in *value*, which may be one, or a list or table of them with gaps."""
+    if isinstance(value, dict | list):
+        inside = value.values() if isinstance(value, dict) else value
+        return [name for one in inside for name in _names(one)]
+    return [] if value is None else [str(value)]
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in *path*; empty where there is none that can be read, which loading finds out by itself."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _locate(ref: ModelRef) -> tuple[Path, str | None]:
@@ -155,7 +199,8 @@ def _locate(ref: ModelRef) -> tuple[Path, str | None]:
     if folder.is_absolute():
         raise ModelNotLoadable(f"{folder} does not exist; give a model's folder, or see `nocka models` for names")
     try:
-        folder = Path(snapshot_download(ref.source, revision=ref.revision, allow_patterns=FILES))
+        wanted = [*FILES, *CODE] if ref.trusted else FILES
+        folder = Path(snapshot_download(ref.source, revision=ref.revision, allow_patterns=wanted))
     except (OSError, ValueError, HFValidationError) as error:
         raise ModelNotLoadable(
             f"{ref.source} is neither a folder here nor a repository that could be downloaded "

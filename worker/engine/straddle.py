@@ -55,15 +55,17 @@ class Straddle:
         Row j of *logits* (len(word) + 1, V) was drawn behind j tokens of the word. Waits for them.
         """
         rows = logits.astype(mx.float32)
-        norms = mx.logsumexp(rows, axis=-1)
-        mx.eval(rows, norms)
+        log_sums = mx.logsumexp(rows, axis=-1)
+        mx.eval(rows, log_sums)
         # From here on on the host: fifty small operations on the device would cost it more than all else.
-        values, norm = np.array(rows, copy=False), np.array(norms, copy=False)
-        begun = 0.0
-        best_score, opening = -math.inf, None
-        for kept in range(len(word) + 1):
+        values = np.array(rows, copy=False)
+        norms: list[float] = log_sums.tolist()  # type: ignore[assignment]
+        begun, best_score, opening = 0.0, -math.inf, None
+        for kept, norm in enumerate(norms):
+            if begun <= best_score:  # whatever stands behind so much of the word is less likely still
+                break
             rest = self._tokenizer.spell(word[kept:]) + pending
-            begun -= float(norm[kept])
+            begun -= norm
             row = values[kept]
             # Behind the whole word anything may come, an end of turn too.
             ids = self._beginning(rest, or_equal=kept == len(word)) if rest else None

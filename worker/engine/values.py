@@ -17,6 +17,8 @@ class ModelRef:
     revision: str | None = None
     #: `auto`, `stored`, `float32`, `bfloat16` or `float16`.
     dtype: str = "auto"
+    #: Whether code of its own that its files bring along may be run.
+    trusted: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 import structlog
 
-from db.records import Claim
-from db.specs import REGEX, EvaluationTask
+from db.parting import FIRST_DIFFERENCE, SAME_AS_PLAIN, Parting
+from db.records import Claim, Finished, PlainAnswer
+from db.specs import REGEX, DrafterKind, EvaluationTask
+from db.work import TOKENS
+from worker.engine.divergence import Divergence
+from worker.engine.values import ModelRef, Request
 from worker.evals import bleu, chrf, contains, exact, json_valid, length, polish_share, regex
-
-#: Names of scores that are no scorer's: this answer beside the plain one of its group.
-SAME_AS_PLAIN = "same_as_plain"
-FIRST_DIFFERENCE = "first_difference"
+from worker.jobs.generation import request
+from worker.models_path import target_ref
 
 #: Against the item's right answer; 0 to 1, chrF and BLEU to 100.
 _AGAINST_REFERENCE: dict[str, Callable[[str, str], float]] = {
@@ -29,6 +34,43 @@ _ALONE: dict[str, Callable[[str], float | None]] = {
 }
 
 log = structlog.get_logger("worker")
+
+
+class Compares(Protocol):
+    """As `worker.engine.build.Models`."""
+
+    def divergence(
+        self, target: ModelRef, request: Request, expected: Sequence[int], got: Sequence[int]
+    ) -> Divergence | None: ...
+
+
+def evaluated(
+    claim: Claim, made: Finished, tokens: tuple[int, ...], plain: PlainAnswer | None, models: Compares
+) -> Finished:
+    """*made* with its scores; its *tokens* stay where it is plain, for others to be held against.
+
+    *plain* is the plain answer beside it, None where there is none (yet).
+    """
+    own = plain is not None and plain.tokens == tokens
+    # By the tokens where they are known: the store spells a NUL in another way.
+    found = scores(claim, made.text, None if plain is None else made.text if own else plain.text)
+    if plain is not None and plain.tokens is not None and not own:
+        parting = _parting(claim, plain.tokens, tokens, models)
+        found |= {} if parting is None else parting.as_scores()
+    kept = {TOKENS: list(tokens)} if claim.cell.drafter is DrafterKind.OFF else {}
+    return dataclasses.replace(made, metrics=made.metrics | kept, scores=found)
+
+
+def _parting(claim: Claim, plain: Sequence[int], tokens: Sequence[int], models: Compares) -> Parting | None:
+    """Where *tokens* leave *plain*, read again by the target, which is still loaded."""
+    try:
+        found = models.divergence(target_ref(claim.cell), request(claim), plain, tokens)
+    except Exception as error:  # an answer is never lost for its score
+        log.warning("how near an answer was to plain's is not known", kind=type(error).__name__)
+        return None
+    if found is None:
+        return None
+    return Parting(token=found.index, gap=found.gap if math.isfinite(found.gap) else None, near_tie=found.is_near_tie)
 
 
 def scores(claim: Claim, text: str, plain: str | None) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from db.queries import MODEL_LOADS
 from db.records import Claim, Finished
 from db.specs import CellSpec, Decoding
 from worker.engine.values import Drafting, Generation, Request, Sampling, Turn
@@ -47,11 +48,11 @@ def request(claim: Claim) -> Request:
     )
 
 
-def finished(claim: Claim, generation: Generation, config: dict[str, object]) -> Finished:
-    """What stays in the store; *config* is the decoder's own description of itself."""
+def finished(claim: Claim, generation: Generation, config: dict[str, object], loads: int) -> Finished:
+    """What stays in the store; *config* is the decoder's own description of itself, *loads* counts models loaded."""
     return Finished(
         text=generation.text,
         finish_reason=generation.finish_reason,
-        metrics=generation.metrics.as_json(),
+        metrics={**generation.metrics.as_json(), MODEL_LOADS: loads},
         config={**config, "decoding": decoding(claim).model_dump(mode="json")},
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from worker.engine.cost import Costs
+from worker.engine.divergence import Divergence
 from worker.engine.drafters.base import Drafter
 from worker.engine.model import Model
 from worker.engine.rows import Sized
@@ -28,6 +29,8 @@ class Decodes(Protocol):
 class LoadsModels(Protocol):
     """As `worker.engine.build.Models`."""
 
+    loads: int
+
     def decoder(
         self,
         target: ModelRef,
@@ -40,5 +43,9 @@ class LoadsModels(Protocol):
     def batch(self, target: ModelRef, sized: Sized | None, memory: str, asked: Request) -> together.Decodes: ...
 
     def tokenizer(self, target: ModelRef) -> Tokenizer: ...
+
+    def divergence(
+        self, target: ModelRef, request: Request, expected: Sequence[int], got: Sequence[int]
+    ) -> Divergence | None: ...
 
     def pair(self, target: ModelRef, draft: ModelRef | None) -> tuple[Model, Model | None, dict[str, Drafter]]: ...

@@ -7,10 +7,10 @@ RQ calls `advance` by name and can hand it nothing but a string, so this module 
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from worker.engine.values import Generation, ModelRef
 from worker.jobs import batch as together
 from worker.jobs import calibration, ngram
 from worker.jobs.corpus import CorpusError
-from worker.jobs.evaluation import scores
+from worker.jobs.evaluation import evaluated
 from worker.jobs.generation import drafting, finished, request
 from worker.jobs.needs import LoadsModels
 from worker.models_path import target_ref
@@ -77,6 +77,8 @@ class Shift:
         self._worn_out = worn_out
         self._runs_on_done = runs_on_done
         self._begun = 0
+        #: Models loaded for a job since a result of it was last committed.
+        self._loads: Counter[str] = Counter()
         self._draining = False
         #: The result that is being worked on, and when it last got on. Read by the heartbeat's thread.
         self.running: int | None = None
@@ -220,6 +222,7 @@ class Shift:
 
     def _loaded(self, claim: Claim, load: Callable[[], Loaded]) -> Loaded | None:
         """What *load* loads; None where it cannot, and the result or the whole job has failed."""
+        before = self._models.loads
         try:
             return load()
         except (NotTogether, Unwanted):  # no reason to fail: its results run one by one, or nobody wants them now
@@ -233,6 +236,8 @@ class Shift:
         except Exception as error:  # whatever a model's files make their loader raise
             log.error("a model could not be loaded", **_where(claim), kind=type(error).__name__, at=_frames(error))
             self._fail_job(claim, ModelNotLoadable.code, _in_short(error))
+        finally:
+            self._loads[claim.job_id] += self._models.loads - before
         return None
 
     def fail(self, claim: Claim, error: Exception) -> None:
@@ -255,17 +260,16 @@ class Shift:
         where = _where(claim)
         if generation.finish_reason == "interrupted":
             self.give_back(claim)
-        elif self.store.finish(claim, self._scored(claim, finished(claim, generation, config))):
+            return
+        made = finished(claim, generation, config, self._loads.pop(claim.job_id, 0))
+        if claim.job_kind is JobKind.EVALUATION:
+            made = evaluated(claim, made, generation.tokens, self.store.plain_answer(claim), self._models)
+        if self.store.finish(claim, made):
             metrics = generation.metrics
             chosen = {} if metrics.choices is None else {"chosen": str(metrics.choices)}
             log.info("item done", **where, tokens=metrics.completion_tokens, seconds=round(took_s, 2), **chosen)
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
-
-    def _scored(self, claim: Claim, made: Finished) -> Finished:
-        if claim.job_kind is not JobKind.EVALUATION:
-            return made
-        return dataclasses.replace(made, scores=scores(claim, made.text, self.store.plain_answer(claim)))
 
     def _build(self, claim: Claim, task: NgramTask, where: dict[str, Any]) -> None:
         """Build the file that *task* asks for."""

@@ -12,7 +12,7 @@ from worker.engine.drafters.base import MAX_PROPOSED
 from worker.engine.model import Model
 from worker.engine.reading import Reading
 from worker.engine.sampling import Sampler
-from worker.engine.straddle import Straddle
+from worker.engine.straddle import MAX_WORD_TOKENS, Straddle
 from worker.engine.tokenizer import Tokenizer
 from worker.engine.values import Draft, Request
 
@@ -67,8 +67,7 @@ class CrossDrafter:
         if kept is not None:
             unread, word = self._stand_on_said(said[:kept]), None
         else:
-            ids = as_said or self._reading.ids
-            word = self._straddle.last_word(ids, self._prompt_ids) if in_context else None
+            word = self._last_word(as_said) if in_context else None
             unread = self._stand_on_text(as_said, k, word or ())
         prepared = time.perf_counter()
         self._draw(unread, k, word)
@@ -103,7 +102,10 @@ class CrossDrafter:
         return read[-1:]
 
     def _as_said(self, data: bytes, ahead: bytes) -> list[int] | None:
-        """The text so far in the tokens that the draft said of *data*, just committed; None where it said none."""
+        """*data*, just committed, in the tokens that the draft said of it and others behind them; None without those.
+
+        They go behind the first `_base` tokens that the draft has read.
+        """
         covered, count = len(ahead), 0
         if not data.startswith(ahead):
             return None
@@ -117,15 +119,22 @@ class CrossDrafter:
         rest = self._draft.tokenizer.encode_bytes(data[covered:whole])
         if self._draft.tokenizer.spell(rest) != data[covered:whole]:
             return None
-        return [*self._context.tokens[: self._base], *self._said[:count], *rest]
+        return [*self._said[:count], *rest]
+
+    def _last_word(self, as_said: Sequence[int] | None) -> list[int]:
+        """The last word of the text so far, in the draft's tokens."""
+        if as_said is None:
+            return self._straddle.last_word(self._reading.ids, self._prompt_ids)
+        earliest = max(self._prompt_ids, self._base - MAX_WORD_TOKENS)
+        return self._straddle.last_word([*self._context.tokens[earliest : self._base], *as_said], 0)
 
     def _stand_on_text(self, as_said: Sequence[int] | None, room: int, word: Sequence[int]) -> list[int]:
         """Let the draft go on behind the committed text; returns the ids it has to read for that, *word* among them."""
         if as_said is None:
             self._base = len(self._reading.ids)
             return self._reading.unread(room, again=len(word) + 1)
-        known, self._base = min(self._base, len(self._context)), len(as_said)
-        return self._context.follow(as_said, known, room, len(word) + 1)
+        length, self._base = self._base, self._base + len(as_said)
+        return self._context.go_on(length, as_said, room, len(word) + 1)
 
     def _draw(self, unread: Sequence[int], k: int, word: Sequence[int] | None) -> None:
         """Let the draft say *k* tokens behind *unread*, the first perhaps in place of an end of *word*."""
