@@ -54,6 +54,15 @@ class PlainAnswer:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Turnover:
+    """What came of finishing one result and claiming the next at once."""
+
+    #: False when the claim was stale: nothing was written.
+    committed: bool
+    following: Claim | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Stored:
     """A job that was submitted unless it was there."""
 

@@ -12,7 +12,7 @@ from db import queries, statements
 from db.calibrations import Calibrations
 from db.groups import plain_positions
 from db.leases import Leases
-from db.records import Claim, Finished, PlainAnswer, Telling
+from db.records import Claim, Finished, PlainAnswer, Telling, Turnover
 from db.schedule import OVER, Standing
 from db.specs import CellSpec
 from db.status import (
@@ -104,6 +104,28 @@ class Work(Leases, Calibrations):
 
     def finish(self, claim: Claim, finished: Finished) -> bool:
         """Commit the text, closing the job with its last result. False when the claim is stale: nothing is written."""
+        with writing(self.engine) as connection:
+            return self._finish(connection, claim, finished)
+
+    def finish_and_claim(self, claim: Claim, finished: Finished, worker: str) -> Turnover:
+        """`finish`, and `claim` from the same job in one transaction: what is synced once counts for both.
+
+        Nothing follows a stale claim, nor where another job is the more urgent: no other job's row is locked here.
+        """
+        with writing(self.engine) as connection:
+            if not self._finish(connection, claim, finished):
+                return Turnover(committed=False, following=None)
+            return Turnover(committed=True, following=self._following(connection, claim, worker))
+
+    def _following(self, connection: Connection, claim: Claim, worker: str) -> Claim | None:
+        for row in connection.execute(statements.URGENT_JOBS).all():
+            standing = queries.standing_of(row, self._now())
+            if standing is not Standing.LATER:
+                follows = standing is Standing.DUE and row.id == claim.job_id
+                return self._claim_from(connection, row.id, worker, None) if follows else None
+        return None
+
+    def _finish(self, connection: Connection, claim: Claim, finished: Finished) -> bool:
         values = {
             **{name: finished.metrics.get(name) for name in LIFTED},
             # Byte fallback can spell a NUL, which Postgres cannot hold.
@@ -114,7 +136,7 @@ class Work(Leases, Calibrations):
             "scores": finished.scores or None,
             "finished_at": self._now(),
         }
-        return self._settle(claim, ResultState.DONE, AttemptOutcome.DONE, values)
+        return self._settle(connection, claim, (ResultState.DONE, AttemptOutcome.DONE), values)
 
     def note(self, claim: Claim, metrics: dict[str, Any]) -> None:
         """Keep interim figures with a running result; nothing once the claim is stale."""
@@ -149,28 +171,36 @@ class Work(Leases, Calibrations):
     def fail(self, claim: Claim, code: str, message: str) -> bool:
         """Commit the error, closing the job with its last result. False when the claim is stale: nothing is written."""
         values = {"error_code": code, "error_message": message.replace("\x00", ""), "finished_at": self._now()}
-        return self._settle(claim, ResultState.FAILED, AttemptOutcome.FAILED, values)
+        with writing(self.engine) as connection:
+            return self._settle(connection, claim, (ResultState.FAILED, AttemptOutcome.FAILED), values)
 
     def give_back(self, claim: Claim) -> bool:
         """Set the result waiting again, the attempt not charged. False when the claim is stale: nothing is written."""
         values = {**WAITING_AGAIN, "attempts": claim.attempt - 1}
-        return self._settle(claim, ResultState.WAITING, AttemptOutcome.GIVEN_BACK, values)
-
-    def _settle(self, claim: Claim, state: ResultState, outcome: AttemptOutcome, values: dict[str, Any]) -> bool:
-        may_become(RESULT_TRANSITIONS, state, {ResultState.RUNNING})  # or it raises
         with writing(self.engine) as connection:
-            lock_job(connection, claim.job_id)
-            accounted_until = _accounted_until(connection, claim)
-            if not connection.execute(statements.CHANGE_HELD, {**_held(claim), **values, "state": state}).rowcount:
-                return False
-            now = self._now()
-            ending = {"outcome": outcome, "ended_at": now, "error_code": values.get("error_code")}
-            began_at = connection.execute(statements.END_ATTEMPT, {**_held(claim), **ending}).scalar_one()
-            reused_tokens = (values.get("metrics") or {}).get("reused_tokens", 0)
-            worked = {"seconds": _worked_s(began_at, accounted_until, now), "tokens": reused_tokens}
-            connection.execute(statements.ADD_WORK, {"of_job": claim.job_id, **worked})
-            close_if_ended(connection, claim.job_id, now)
-            return True
+            return self._settle(connection, claim, (ResultState.WAITING, AttemptOutcome.GIVEN_BACK), values)
+
+    def _settle(
+        self,
+        connection: Connection,
+        claim: Claim,
+        ending: tuple[ResultState, AttemptOutcome],
+        values: dict[str, Any],
+    ) -> bool:
+        state, outcome = ending
+        may_become(RESULT_TRANSITIONS, state, {ResultState.RUNNING})  # or it raises
+        lock_job(connection, claim.job_id)
+        accounted_until = _accounted_until(connection, claim)
+        if not connection.execute(statements.CHANGE_HELD, {**_held(claim), **values, "state": state}).rowcount:
+            return False
+        now = self._now()
+        ended = {"outcome": outcome, "ended_at": now, "error_code": values.get("error_code")}
+        began_at = connection.execute(statements.END_ATTEMPT, {**_held(claim), **ended}).scalar_one()
+        reused_tokens = (values.get("metrics") or {}).get("reused_tokens", 0)
+        worked = {"seconds": _worked_s(began_at, accounted_until, now), "tokens": reused_tokens}
+        connection.execute(statements.ADD_WORK, {"of_job": claim.job_id, **worked})
+        close_if_ended(connection, claim.job_id, now)
+        return True
 
     def reclaim(self, machine: str, crash: str | None = None) -> int:
         """Take back what workers of *machine* held; return how many. Call only when none of them can be alive.

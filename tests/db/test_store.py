@@ -240,6 +240,31 @@ class TestEnding:
         assert not store.finish(current, finished)
         assert outcomes(store) == ["lost", "done"]
 
+    def test_the_next_of_the_job_is_claimed_with_the_end_of_the_one_before(
+        self, store: Store, job: BuildJob, finished: Finished
+    ) -> None:
+        """In one transaction; the last result closes the job, and a stale claim is followed by nothing."""
+        job_id = store.submit(job(2))
+        first = claim(store)
+        turnover = store.finish_and_claim(first, finished, "mac/1")
+        assert turnover.committed and turnover.following is not None
+        assert (turnover.following.item.custom_id, turnover.following.attempt) == ("item-1", 1)
+        assert states(store, job_id) == ["done", "running"]
+        stale = store.finish_and_claim(first, finished, "mac/1")
+        assert (stale.committed, stale.following) == (False, None)
+        last = store.finish_and_claim(turnover.following, finished, "mac/1")
+        assert (last.committed, last.following) == (True, None)
+        assert (store.job(job_id).state, outcomes(store)) == (JobState.DONE, ["done", "done"])
+
+    def test_what_is_more_urgent_is_claimed_by_itself(self, store: Store, job: BuildJob, finished: Finished) -> None:
+        """A transaction that holds two jobs could wait for another that holds them the other way round."""
+        store.submit(job(2))
+        running = claim(store)
+        urgent = store.submit(job(1, priority=1))
+        turnover = store.finish_and_claim(running, finished, "mac/1")
+        assert (turnover.committed, turnover.following) == (True, None)
+        assert claim(store).job_id == urgent
+
     def test_a_given_back_attempt_is_not_charged(self, store: Store, job: BuildJob, finished: Finished) -> None:
         """However often a worker is drained; yet an old claim stays stale."""
         store.submit(job(1))

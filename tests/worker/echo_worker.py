@@ -18,7 +18,7 @@ from rq.job import Job
 
 from db.connect import open_store
 from db.errors import NockaError
-from db.records import Claim, Finished
+from db.records import Claim, Finished, Turnover
 from db.settings import load_settings
 from db.store import Store
 from worker import logs, pulse, resident
@@ -48,9 +48,19 @@ class DyingStore(Store):
 
     def finish(self, claim: Claim, finished: Finished) -> bool:
         written = super().finish(claim, finished)
+        self._wrote(claim, written)
+        return written
+
+    def finish_and_claim(self, claim: Claim, finished: Finished, worker: str) -> Turnover:
+        turnover = super().finish_and_claim(claim, finished, worker)
+        self._wrote(claim, turnover.committed)
+        if turnover.following is not None:
+            die_at("after-claim")
+        return turnover
+
+    def _wrote(self, claim: Claim, written: bool) -> None:
         Journal(HOME).write("committed" if written else "stale", claim.item.custom_id)
         die_at("after-commit")
-        return written
 
 
 class DyingWorker(resident.ResidentWorker):

@@ -54,7 +54,8 @@ def test_five_kills_lose_nothing_and_repeat_nothing(
     with store.engine.begin() as connection:
         outcomes = connection.scalars(select(attempts.c.outcome)).all()
     assert outcomes.count(AttemptOutcome.DONE) == 30
-    assert outcomes.count(AttemptOutcome.LOST) == 2  # after-claim and mid-generation held one
+    # after-claim and mid-generation held one, after-commit where the next was claimed with it.
+    assert 2 <= outcomes.count(AttemptOutcome.LOST) <= 3
 
 
 def test_a_wiped_broker_costs_nothing(

@@ -80,6 +80,9 @@ class Shift:
         #: Models loaded for a job since a result of it was last committed.
         self._loads: Counter[str] = Counter()
         self._draining = False
+        #: Of the slice that runs: how many were claimed, when it is over, and what was claimed with the last commit.
+        self._claimed, self._ends_at = 0, 0.0
+        self._following: Claim | None = None
         #: The result that is being worked on, and when it last got on. Read by the heartbeat's thread.
         self.running: int | None = None
         self.progress_at: dt.datetime | None = None
@@ -115,25 +118,28 @@ class Shift:
         return claimed
 
     def _advance(self) -> int:
-        ends_at = time.monotonic() + SLICE_S
-        claimed = 0
-        while not self._draining and claimed < SLICE_RESULTS and time.monotonic() < ends_at:
-            claim = self.store.claim(self.worker)
+        self._claimed, self._ends_at = 0, time.monotonic() + SLICE_S
+        while self._following is not None or self._goes_on():
+            claim, self._following = self._following or self.store.claim(self.worker), None
             if claim is None:
-                return claimed
-            claimed += 1
-            if claimed == 1:
+                return self._claimed
+            self._claimed += 1
+            if self._claimed == 1:
                 # Now rather than after the slice: an idle worker on another machine joins in.
                 self._wake_for_the_rest()
             self.got_on(claim.result_id)
             with Caffeine():
-                claimed += self._run(claim)
+                self._claimed += self._run(claim)
             self.got_on(None)
             if self._worn_out(self._begun):
                 log.info("the worker starts itself anew", items=self._begun)
                 self.drain()
         self._wake_for_the_rest()
-        return claimed
+        return self._claimed
+
+    def _goes_on(self) -> bool:
+        """Whether the slice has room for another result."""
+        return not self._draining and self._claimed < SLICE_RESULTS and time.monotonic() < self._ends_at
 
     def _wake_for_the_rest(self) -> None:
         """Queue the next wake-up when more is due. The broker may be away: the store is looked at anyway."""
@@ -264,12 +270,20 @@ class Shift:
         made = finished(claim, generation, config, self._loads.pop(claim.job_id, 0))
         if claim.job_kind is JobKind.EVALUATION:
             made = evaluated(claim, made, generation.tokens, self.store.plain_answer(claim), self._models)
-        if self.store.finish(claim, made):
+        if self._finish(claim, made):
             metrics = generation.metrics
             chosen = {} if metrics.choices is None else {"chosen": str(metrics.choices)}
             log.info("item done", **where, tokens=metrics.completion_tokens, seconds=round(took_s, 2), **chosen)
         else:
             log.info("item dropped, it was cancelled or taken over", **where)
+
+    def _finish(self, claim: Claim, made: Finished) -> bool:
+        """Commit the answer; whether it was. The job's next result is claimed with it, for the price of one sync."""
+        if claim.cell.batch != 1 or not self._goes_on() or self._worn_out(self._begun):
+            return self.store.finish(claim, made)
+        turnover = self.store.finish_and_claim(claim, made, self.worker)
+        self._following = turnover.following
+        return turnover.committed
 
     def _build(self, claim: Claim, task: NgramTask, where: dict[str, Any]) -> None:
         """Build the file that *task* asks for."""
