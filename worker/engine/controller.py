@@ -25,7 +25,7 @@ MARGIN = 1.03
 #: Another length must be this much better than the one in use.
 LENGTH_MARGIN = 1.02
 #: How much time rounds that only find out may cost: a share of all decoding, and to begin with so many plain tokens.
-PROBE_SHARE, PROBE_TOKENS = 0.01, 2.0
+PROBE_SHARE, PROBE_TOKENS = 0.01, 1.5
 #: Tokens between two probes; each that loses doubles them.
 PAUSE_TOKENS, LONGEST_PAUSE_TOKENS = 16, 2048
 #: How fast the pace of what runs is followed, for each token or round, and how far one of them may lie from it.
@@ -143,6 +143,8 @@ class Learnt:
     probing_s: float = 0.0
     #: The plan in use.
     current: Plan = Plan()
+    #: Whether the draft model's last round left it faster than plain decoding.
+    pays: bool = False
     pause_tokens: int = PAUSE_TOKENS
     #: Probes wait until so many tokens were decoded.
     probe_at: int = 0
@@ -187,9 +189,11 @@ def plan(learnt: Learnt, prices: Prices, at: Situation, model: str | None) -> Pl
     offer, offer_rate = _best_offer(learnt, prices, at)
     if model is None or at.left < 2 or not prices.knows(model):
         return offer
+    running = learnt.current.drafter == model and not learnt.current.probe
+    if not learnt.pays and (learnt.tokens < learnt.probe_at or _left_to_probe_s(learnt, prices) <= 0):
+        return offer  # it did not pay, and nothing more may be found out now
     seen, plain_rate = learnt.of(model), 1.0 / (learnt.plain_pace * prices.plain_s)
     k, rate = _best_length(learnt, prices, at, model)
-    running = learnt.current.drafter == model and not learnt.current.probe
     needed = plain_rate * (1.0 if running else MARGIN)
     if seen.rounds >= KNOWN_ROUNDS and rate > needed and _repays(prices, at, rate / plain_rate):
         return Plan(drafter=model, k=k) if rate > offer_rate else offer
@@ -225,13 +229,17 @@ def observed(learnt: Learnt, prices: Prices, at: Situation, done: Plan, came: Ca
     seen = learnt.of(drafter).with_round(done.k, came.proposed, came.accepted, sum((offered or ())[: came.proposed]))
     share = 0.5 ** ((came.accepted + 1) / HALF_LIFE_TOKENS)
     others = {name: known.faded(share, learnt.plain_pace) for name, known in learnt.seen.items()}
-    return dataclasses.replace(
+    found = dataclasses.replace(
         learnt if offered is not None else _probed(learnt, prices, at, done, came, seen.rounds >= KNOWN_ROUNDS),
         seen={**others, drafter: dataclasses.replace(seen, pace=pace)},
         tokens=learnt.tokens + came.accepted + 1,
         decode_s=learnt.decode_s + came.seconds,
         current=done,
     )
+    if offered is not None:
+        return found
+    _, rate = _best_length(found, prices, at, drafter)
+    return dataclasses.replace(found, pays=rate * learnt.plain_pace * prices.plain_s > 1.0)
 
 
 def _probed(learnt: Learnt, prices: Prices, at: Situation, done: Plan, came: Came, known: bool) -> Learnt:
@@ -338,12 +346,18 @@ def _repays(prices: Prices, at: Situation, speedup: float) -> bool:
 
 def _may_probe(learnt: Learnt, prices: Prices, at: Situation, model: str, k: int) -> bool:
     """Whether a round that may lose fits into what probing may cost."""
-    if learnt.tokens < learnt.probe_at or _needed(learnt, prices, model, k) > 1.0:
+    if _needed(learnt, prices, model, k) > 1.0:
         return False
     plain_s = learnt.plain_pace * prices.plain_s
     loss_s = max(0.0, _round_s(learnt, prices, model, k) - _expected(learnt.of(model), k) * plain_s)
     loss_s += learnt.plain_pace * _catch_up_s(prices, at)
-    return learnt.probing_s + loss_s <= PROBE_TOKENS * plain_s + PROBE_SHARE * learnt.decode_s
+    return loss_s <= _left_to_probe_s(learnt, prices)
+
+
+def _left_to_probe_s(learnt: Learnt, prices: Prices) -> float:
+    """What may still be lost to probes."""
+    allowed_s = PROBE_TOKENS * learnt.plain_pace * prices.plain_s + PROBE_SHARE * learnt.decode_s
+    return allowed_s - learnt.probing_s
 
 
 def _followed(old: float, new: float, times: int) -> float:
