@@ -198,7 +198,7 @@ def test_a_controller_that_does_not_choose_is_found_out(planner: Planner) -> Non
 
 
 def test_probing_costs_at_most_a_hundredth() -> None:
-    """Over 20,000 tokens of nothing, all that was lost to probes is 1 % of the time and what it may lose to begin with."""
+    """Over 20,000 tokens of nothing, probes lose 1 % of the time and what they may lose to begin with."""
     ran = simulated(World(chance=lambda tokens: 0.0, noise=0.0), 20_000)
     lost_s = ran.seconds - ran.plain_s
 

@@ -17,6 +17,8 @@ from worker.engine.values import Choices, Draft, Request
 
 #: Prices hold for contexts of about this length.
 PRICED_TOKENS = 128
+#: So many plain tokens are learnt from at once.
+LEARN_TOKENS = 8
 
 
 class AutoDrafter:
@@ -59,6 +61,7 @@ class AutoDrafter:
         self._since: float | None = None
 
     def propose(self, tokens: Sequence[int], k: int, limit: int) -> Draft:
+        self._learn(tokens)
         drafts = self._look(tokens, limit)
         self._proposed = None
         if self._plan.drafter is None:
@@ -72,12 +75,13 @@ class AutoDrafter:
         return draft
 
     def stays(self, tokens: Sequence[int]) -> bool:
+        if len(tokens) - self._read >= LEARN_TOKENS:
+            self._learn(tokens)
         self._look(tokens, self._end - len(tokens) - 1)
         return self._plan.drafter is None
 
     def _look(self, tokens: Sequence[int], limit: int) -> dict[str, Draft]:
-        """Learn from what came since, hear the offers, and plan; the offers."""
-        self._learn(tokens)
+        """Hear the offers, and plan; the offers."""
         drafts = {name: drafter.propose(tokens, limit, limit) for name, drafter in self._free.items()}
         self._situation = Situation(
             context_tokens=len(tokens),
