@@ -37,8 +37,7 @@ class Sides:
         self._costs = measure(target, cross, draft, lambda done: None).costs
         self.sized = from_calibration(self._costs, 128)
         self._fixed = CrossDrafter(target.tokenizer, draft, "context")
-        model = "cross", CrossDrafter(target.tokenizer, draft, "context")
-        self._auto = AutoDrafter({"suffix": SuffixDrafter()}, model, self._costs)
+        self._foreign = draft
         self._tokenizer = load_tokenizer(Path(target.ref.source))
 
     def plain(self, documents: Sequence[Passage]) -> Texts:
@@ -48,7 +47,9 @@ class Sides:
         return self._alone(documents, self._fixed, 2)
 
     def auto(self, documents: Sequence[Passage]) -> Texts:
-        return self._alone(documents, self._auto, 0)
+        # A memory of its own for each call: there are fewer passages than documents, and none may be recalled.
+        model = "cross", CrossDrafter(self._target.tokenizer, self._foreign, "context")
+        return self._alone(documents, AutoDrafter({"suffix": SuffixDrafter()}, model, self._costs), 0)
 
     def batched(self, documents: Sequence[Passage]) -> Texts:
         batch = Batch(self._target, max(self.sized.rows, len(documents)), ROOM_BYTES, {})
