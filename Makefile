@@ -14,7 +14,7 @@ help:
 	@echo "make check   format, lint, types, import contracts, the map"
 	@echo "make test    setup, check and the tests"
 	@echo "make chaos   kill workers and brokers for about ten minutes, and print what came of it"
-	@echo "make bench   measure nocka beside what a user would pick instead (about half an hour; installs PyTorch)"
+	@echo "make bench   measure nocka beside what a user would pick instead (about an hour and a half; installs PyTorch)"
 	@echo "make bench-smoke   its short form, compared with bench/expected.json"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make lock    write constraints.txt from .venv"

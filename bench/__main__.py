@@ -56,13 +56,13 @@ def full(target: Model) -> dict[int, Callable[[], Report]]:
     return {
         1: lambda: beside_mlx_lm.plain(targets, PAIRS, count=8),
         2: lambda: beside_mlx_lm.same_tokenizer(target, mini("mini-draft"), PAIRS, count=8, max_tokens=64),
-        3: lambda: across.report(target, drafts, across.Size(passages=24, max_tokens=128)),
+        3: lambda: across.report(target, drafts, across.Size(passages=8, max_tokens=96)),
         4: oracle.report,
         5: lambda: host_time.report(target.tokenizer, tokenizers),
         6: lambda: forms.report(target),
         7: lambda: ngrams.report(target, count=8, max_tokens=128),
-        8: lambda: never_slower.report(target, drafts["mini-draft-bytes"], items=16, max_tokens=64),
-        9: lambda: throughput.report(target, drafts["mini-draft-bytes"], pairs=10, together=8, max_tokens=48),
+        8: lambda: never_slower.report(target, drafts["mini-draft-bytes"], items=10, max_tokens=64),
+        9: lambda: throughput.report(target, drafts["mini-draft-bytes"], pairs=7, together=8, max_tokens=48),
     }
 
 
