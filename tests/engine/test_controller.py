@@ -293,3 +293,40 @@ def test_the_reason_says_what_is_and_what_was_needed() -> None:
     assert "not tried" in controller.reason(Learnt(), prices, 128, "cross")
     assert "would not pay" in controller.reason(Learnt(), Prices(costs(LINEAR), 128), 128, "cross")
     assert "no draft model" == controller.reason(Learnt(), prices, 128, None)
+
+
+#: Of 20 rounds of two tokens nearly all stood.
+GOOD = Seen(rounds=20, read=(20, 20), stood=(18, 17), proposed=40, asked=40)
+
+
+def test_what_was_lost_to_probes_forbids_more() -> None:
+    """By hand: in 10 s of decoding 0.1 s may be lost, and one and a half plain tokens to begin with."""
+    prices, allowed_s = Prices(costs(), 128), 0.1 + 1.5 * PLAIN_S
+    spent = Learnt(decode_s=10.0, probing_s=allowed_s - 0.001)
+
+    assert controller.plan(dataclasses.replace(spent, probing_s=0.0), prices, situation({}), "cross").probe
+    assert Plan() == controller.plan(spent, prices, situation({}), "cross")
+
+
+def test_a_draft_that_pays_needs_no_probe_to_go_on() -> None:
+    """Behind plain tokens, with nothing left to lose, the one whose last round paid drafts, and the other one does not."""
+    prices, at = Prices(costs(), 128), situation({})
+    spent = Learnt(seen={"cross": GOOD}, decode_s=1.0, probing_s=1.0)
+    plan = Plan(drafter="cross", k=2)
+    good = controller.observed(spent, prices, at, plan, Came(proposed=2, accepted=2, seconds=0.04))
+    poor = controller.observed(
+        Learnt(decode_s=1.0, probing_s=1.0), prices, at, plan, Came(proposed=2, accepted=0, seconds=0.04)
+    )
+
+    assert good.pays and not poor.pays
+    assert "cross" == controller.plan(controller.streamed(good, prices, 1, PLAIN_S), prices, at, "cross").drafter
+    assert Plan() == controller.plan(controller.streamed(poor, prices, 1, PLAIN_S), prices, at, "cross")
+
+
+def test_a_known_draft_reads_a_prompt_only_where_the_rest_repays_it() -> None:
+    """4,000 tokens to read take 40 plain ones: too many before the last five tokens, not before a thousand."""
+    prices, known = Prices(costs(), 128), Learnt(seen={"cross": GOOD}, pays=True, decode_s=1.0, probing_s=1.0)
+    long = dataclasses.replace(situation({}, left=1000), unread=4000)
+
+    assert "cross" == controller.plan(known, prices, long, "cross").drafter
+    assert Plan() == controller.plan(known, prices, dataclasses.replace(long, left=5), "cross")

@@ -82,6 +82,15 @@ def test_suffix_learns_what_its_shares_are_worth() -> None:
     assert pytest.approx((1.0, 0.5)) == second.chances
 
 
+def test_suffix_learns_nothing_behind_the_first_wrong_token() -> None:
+    """Both of two tokens differ from what came: only the first was wrong, the second was never reached."""
+    drafter = answered(SuffixDrafter(256), list(range(10, 40)))
+    prompt = [12, 60, 61, 62, 5, 10, 11]
+    begun(drafter, prompt).propose(prompt, 16, 16)
+
+    assert pytest.approx((0.5, 0.5)) == drafter.propose([*prompt, 99, 98, 12, 60], 16, 16).chances
+
+
 def test_suffix_learns_the_same_whoever_goes_on() -> None:
     """Whether its proposal was read as a whole or the target went on token by token without it: as much was right."""
     drafter = answered(SuffixDrafter(256), [1, 2, 3, 4, 5, 6], [1, 2, 3, 9])
