@@ -309,7 +309,7 @@ def test_what_was_lost_to_probes_forbids_more() -> None:
 
 
 def test_a_draft_that_pays_needs_no_probe_to_go_on() -> None:
-    """Behind plain tokens, with nothing left to lose, the one whose last round paid drafts, and the other one does not."""
+    """With nothing left to lose to probes, the one whose last round paid drafts again, and the other one does not."""
     prices, at = Prices(costs(), 128), situation({})
     spent = Learnt(seen={"cross": GOOD}, decode_s=1.0, probing_s=1.0)
     plan = Plan(drafter="cross", k=2)
